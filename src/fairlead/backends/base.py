@@ -1,0 +1,373 @@
+"""The seam between Fairlead and a database: what a backend must be able to do.
+
+An operation is a generator. It yields statements ``(text, params)``, gets back rows (a list of
+tuples) and returns a plain value. It never imports a driver, sleeps, or reads a clock, so the same
+operation runs on any connection, sync or async, ours or yours (run.py). Only ``int``, ``str``,
+``bytes`` and ``None`` cross this seam in either direction; every time is in microseconds.
+
+``now`` is ``None`` for the database's clock, or a number in tests. What each operation means is
+written once, for all backends, in docs/semantics.md; the rule numbers below are that page's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+Value = int | str | bytes | None
+Row = tuple[Any, ...]
+Rows = list[Row]
+
+
+class Begin:
+    """Yielded first by an operation of several statements: they belong in one transaction.
+
+    On our own connection the runner opens it and commits when the operation returns; inside your
+    transaction it does nothing.
+    """
+
+    __slots__ = ("write",)
+
+    def __init__(self, write: bool) -> None:
+        self.write = write
+
+
+BEGIN = Begin(write=True)
+BEGIN_READ = Begin(write=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A bulk load: ``text`` is the COPY statement, ``data`` its whole binary stream.
+
+    Only yielded to a driver whose ``can_copy`` is true.
+    """
+
+    text: str
+    data: Sequence[bytes]
+
+
+Statement = tuple[str, Sequence[Value]] | Begin | Copy
+Op = Generator[Any, Any, T]
+
+# One message to send, already checked and encoded, as a tuple (50,000 of them are made per call):
+#   0 channel  1 body  2 json (0|1)  3 rank (= -priority)  4 due_us | None  5 delay_us
+#   6 key | None  7 on_conflict ('e' error, 'i' ignore, 'r' replace)  8 version  9 type | None
+#   10 headers | None (JSON bytes)  11 lease_us | None  12 max_attempts | None  13 expires_us | None
+# due = due_us if given, else now + delay_us. expires_us is a duration from now.
+SendRow = tuple[Any, ...]
+
+# What became of one sent item: ids and one of these.
+SENT, DUPLICATE, REPLACED, REFUSED, COLLAPSED, CONFLICT, FULL = "s", "d", "r", "f", "c", "e", "m"
+
+# A leased message's columns, in this order (values.Message reads them by position). `json` holds
+# the bits of values.BODY_JSON, MEMO_JSON, RESULT_JSON.
+ROW = (
+    "id",
+    "channel",
+    "body",
+    "headers",
+    "key",
+    "version",
+    "type",
+    "priority",
+    "due_at",
+    "created_at",
+    "attempts",
+    "deliveries",
+    "memo",
+    "lease_until",
+    "json",
+    "recovered",
+)
+# What peek and get return on top.
+PEEK_ROW = (*ROW, "state", "result", "error", "finished_at", "expires_at", "max_attempts")
+
+# A queue's columns, as `queues` returns them (a dict) and `queue_create`/`queue_set` take them.
+QUEUE_DEFAULTS: dict[str, Value] = {
+    "lease_us": 30_000_000,
+    "max_attempts": 5,
+    "backoff_initial_us": 0,  # 0: no back-off
+    "backoff_factor": 2,
+    "backoff_max_us": 0,
+    "retention_us": 0,
+    "dead_retention_us": None,  # None: for ever
+    "failure_retention_us": 604_800_000_000,
+    "dead_letter": None,  # a queue's name
+    "max_body": 16_777_216,
+    "expires_us": None,
+    "paused": 0,
+    # the limit over all channels
+    "limit_concurrency": None,
+    "limit_rate_count": None,
+    "limit_rate_period_us": None,
+    "limit_burst": 1,
+    # the default policy of every channel without one of its own
+    "max_concurrency": None,
+    "rate_count": None,
+    "rate_period_us": None,
+    "burst": 1,
+    "weight": 1,
+    "channel_paused": 0,
+    "ordered": 0,
+    "max_size": None,
+}
+POLICY_COLUMNS = (
+    "max_concurrency",
+    "rate_count",
+    "rate_period_us",
+    "burst",
+    "weight",
+    "paused",
+    "ordered",
+    "max_size",
+)
+PolicyRow = tuple[Any, ...]  # in the order of POLICY_COLUMNS
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a consumer remembers between two receives of one queue; lost without harm.
+
+    ``channel`` is the last channel served (None: before the first) and ``credit`` what is left of
+    its turn. ``extra`` belongs to the backend.
+    """
+
+    channel: str | None = None
+    credit: int = 0
+    extra: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """The arguments of one receive."""
+
+    n: int
+    lease_us: int | None = None  # None: the message's own, else the queue's
+    version: int | None = None
+    types: Sequence[str] | None = None
+    min_priority: int | None = None
+    max_bytes: int | None = None
+    permit: int | None = None
+    acks: Sequence[tuple[int, int]] = ()  # (id, delivery) of the batch before, acked first
+
+
+@dataclass(slots=True)
+class Received:
+    rows: Rows  # in the order given, columns ROW
+    retry_after_us: int | None = None  # only when rows is empty; None: nothing is on its way
+    lost: list[int] = field(default_factory=list[int])  # ids among the carried acks
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What explain needs to know about one message (operations/insight.py turns it into words)."""
+
+    row: Row  # PEEK_ROW
+    now: int
+    queue: Mapping[str, Value]  # the queue's columns
+    policy: PolicyRow  # in effect for the message's channel
+    ahead: int  # ready messages of its channel that come before it
+    leased: int  # leases of its channel
+    leased_queue: int  # leases of the queue
+    next_lease_end: int | None  # earliest lease_until in the channel
+    tat: int  # GCRA time of the channel's gate, 0 if none
+    queue_tat: int
+    blocking_id: int | None  # ordered: the delivered, unfinished message it waits for
+
+
+Lease = tuple[int, int]  # message id, delivery number
+
+
+class Backend(Protocol):
+    dialect: str  # "sqlite", "postgresql" or "mysql"
+
+    # --- schema ------------------------------------------------------------------------------
+    def migrations(self) -> list[tuple[str, str]]:
+        """(name, SQL text) of every migration in order, with this installation's names in it."""
+        ...
+
+    def migrate(self) -> Op[list[str]]:
+        """Apply what is missing; the names applied. Two at once: one waits for the other."""
+        ...
+
+    # --- queues ------------------------------------------------------------------------------
+    def queue_create(self, name: str, columns: Mapping[str, Value], now: int | None) -> Op[bool]:
+        """True if it was created; an existing queue is left as it is. `columns` may be partial."""
+        ...
+
+    def queue_set(self, name: str, columns: Mapping[str, Value], now: int | None) -> Op[None]: ...
+
+    def queues(self, name: str | None) -> Op[list[dict[str, Any]]]:
+        """One queue ([] if unknown) or all by name: name, created_at and QUEUE_DEFAULTS' keys."""
+        ...
+
+    def queue_purge(self, name: str, reset: bool, now: int | None) -> Op[None]: ...
+
+    def queue_drop(self, name: str, now: int | None) -> Op[bool]: ...
+
+    # --- policies ----------------------------------------------------------------------------
+    def policy_set(
+        self, queue: str, channel: str, policy: PolicyRow, now: int | None
+    ) -> Op[None]: ...
+
+    def policy_clear(self, queue: str, channel: str, now: int | None) -> Op[bool]: ...
+
+    def channels(self, queue: str, limit: int, now: int | None) -> Op[Rows]:
+        """(channel, ready, scheduled, leased, *POLICY_COLUMNS or Nones), by name; §9.4."""
+        ...
+
+    # --- messages ----------------------------------------------------------------------------
+    def send(
+        self, queue: str, items: Sequence[SendRow], now: int | None
+    ) -> Op[list[tuple[int, str]]]:
+        """(id, outcome) per item. If any outcome is CONFLICT or FULL, nothing was sent."""
+        ...
+
+    def receive(
+        self, queue: str, args: Receive, memory: Memory, now: int | None
+    ) -> Op[Received]: ...
+
+    # The verbs take leases and return the ids of those that were lost. With `strict` a lost lease
+    # raises LeaseLost (on PostgreSQL inside the statement, so that your transaction cannot commit).
+    def ack(self, queue: str, leases: Sequence[Lease], strict: bool, now: int | None) -> Op[list[int]]: ...
+
+    def complete(
+        self,
+        queue: str,
+        leases: Sequence[Lease],
+        result: bytes | None,
+        result_json: int,
+        strict: bool,
+        now: int | None,
+    ) -> Op[list[int]]: ...
+
+    def defer(
+        self,
+        queue: str,
+        leases: Sequence[Lease],
+        due_us: int | None,
+        delay_us: int,
+        keep_memo: bool,
+        memo: bytes | None,
+        memo_json: int,
+        strict: bool,
+        now: int | None,
+    ) -> Op[list[int]]: ...
+
+    def fail(
+        self,
+        queue: str,
+        leases: Sequence[Lease],
+        error: str,
+        delay_us: int | None,
+        details: bytes | None,
+        reference: str | None,
+        strict: bool,
+        now: int | None,
+    ) -> Op[list[int]]: ...
+
+    def kill(
+        self,
+        queue: str,
+        leases: Sequence[Lease],
+        error: str,
+        details: bytes | None,
+        reference: str | None,
+        strict: bool,
+        now: int | None,
+    ) -> Op[list[int]]: ...
+
+    def extend(
+        self,
+        queue: str,
+        leases: Sequence[Lease],
+        lease_us: int | None,
+        strict: bool,
+        now: int | None,
+    ) -> Op[tuple[list[int], int | None]]:
+        """The lost ids, and the new lease_until of the last lease that was extended."""
+        ...
+
+    def release(
+        self, queue: str, leases: Sequence[Lease], strict: bool, now: int | None
+    ) -> Op[list[int]]: ...
+
+    def cancel(
+        self, queue: str, id: int | None, key: str | None, force: bool, now: int | None
+    ) -> Op[str]:
+        """'c' cancelled, 'l' leased (nothing done), 'n' nothing to cancel; §7.1."""
+        ...
+
+    def reschedule(
+        self,
+        queue: str,
+        id: int | None,
+        key: str | None,
+        due_us: int | None,
+        delay_us: int | None,
+        rank: int | None,
+        now: int | None,
+    ) -> Op[str]:
+        """'c' changed, 'l' leased, 'n' not waiting; due is left alone if both times are None."""
+        ...
+
+    def redrive(
+        self, queue: str, to: str | None, limit: int, delay_us: int, now: int | None
+    ) -> Op[int]: ...
+
+    def discard(self, queue: str, state: str, limit: int, now: int | None) -> Op[int]:
+        """Delete finished messages ('d' or 'x'), oldest first; how many."""
+        ...
+
+    # --- permits -----------------------------------------------------------------------------
+    def permit_create(self, name: str, ttl_us: int, now: int | None) -> Op[int]: ...
+
+    def permit_extend(self, permit: int, ttl_us: int, now: int | None) -> Op[bool]: ...
+
+    def permit_close(self, permit: int, now: int | None) -> Op[None]: ...
+
+    def permits(self, now: int | None) -> Op[Rows]:
+        """(id, name, created_at, expires_at, leases) of the live ones."""
+        ...
+
+    # --- insight -----------------------------------------------------------------------------
+    def get(self, queue: str, id: int | None, key: str | None, now: int | None) -> Op[Row | None]:
+        """PEEK_ROW of one message."""
+        ...
+
+    def peek(
+        self, queue: str, n: int, state: str | None, channel: str | None, after: int, now: int | None
+    ) -> Op[Rows]:
+        """PEEK_ROWs by id, `after` an id; `state` is a code or None."""
+        ...
+
+    def stats(self, queue: str | None, now: int | None) -> Op[Rows]:
+        """Per queue: (name, ready, scheduled, leased, held, done, dead, *COUNTERS, oldest_due_of_ready
+        | None, versions as JSON text {"0": 12}); §9.1."""
+        ...
+
+    def history(self, queue: str, since: int, now: int | None) -> Op[Rows]:
+        """(minute_us, *COUNTERS) of each minute with traffic, oldest first."""
+        ...
+
+    def facts(self, queue: str, id: int | None, key: str | None, now: int | None) -> Op[Facts | None]: ...
+
+    def failures(self, queue: str, id: int | None, key: str | None, n: int) -> Op[Rows]:
+        """(queue, message_id, key, attempt, at, error, details, reference), newest first."""
+        ...
+
+    def trace(self, key: str) -> Op[Rows]:
+        """(at, queue, kind 'message'|'error', message_id, state code, text) over all queues; §9.5."""
+        ...
+
+    # --- care --------------------------------------------------------------------------------
+    def maintain(self, limit: int, now: int | None) -> Op[tuple[int, int, int, int, bool]]:
+        """(activated, recovered, killed, purged, more); §10."""
+        ...
+
+    def clock(self) -> Op[int]:
+        """The database's clock, in microseconds."""
+        ...
