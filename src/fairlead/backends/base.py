@@ -184,6 +184,12 @@ Lease = tuple[int, int]  # message id, delivery number
 class Backend(Protocol):
     dialect: str  # "sqlite", "postgresql" or "mysql"
 
+    def translate(self, code: str, message: str) -> Exception | str | None:
+        """What a database error means: "busy" (try again: deadlock, serialization, lock timeout),
+        "gone" (the connection is lost), an error of ours to raise instead, or None: unknown.
+        `code` is what the driver made of it (drivers/base.py)."""
+        ...
+
     # --- schema ------------------------------------------------------------------------------
     def migrations(self) -> list[tuple[str, str]]:
         """(name, SQL text) of every migration in order, with this installation's names in it."""

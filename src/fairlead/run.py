@@ -1,0 +1,75 @@
+"""Drive an operation on a connection: the only two places where statements meet I/O.
+
+``run`` and ``arun`` are the same twenty lines. On our own connection an operation that yields
+``BEGIN`` gets a transaction, committed when it returns; on yours (``own=False``) nothing is begun,
+committed or rolled back. An operation that asks for a COPY is only given one by a driver that can.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from fairlead.backends.base import Begin, Copy, Op
+from fairlead.drivers.base import AsyncDriver, Driver
+
+T = TypeVar("T")
+
+
+def run(op: Op[T], driver: Driver, own: bool) -> T:
+    """Run one operation to its end and return its value."""
+    began = False
+    rows: Any = None
+    try:
+        while True:
+            try:
+                step = op.send(rows)
+            except StopIteration as stop:
+                if began:
+                    driver.commit()
+                return stop.value
+            if type(step) is tuple:
+                rows = driver.execute(*step)
+            elif isinstance(step, Begin):
+                rows = []
+                if own and not began:
+                    driver.begin(step.write)
+                    began = True
+            elif isinstance(step, Copy) and driver.can_copy:
+                rows = driver.copy(step)
+            else:
+                raise TypeError(f"an operation yielded {step!r}, which this driver cannot run")
+    except BaseException:
+        op.close()
+        if began:
+            driver.rollback()
+        raise
+
+
+async def arun(op: Op[T], driver: AsyncDriver, own: bool) -> T:
+    """Run one operation to its end and return its value."""
+    began = False
+    rows: Any = None
+    try:
+        while True:
+            try:
+                step = op.send(rows)
+            except StopIteration as stop:
+                if began:
+                    await driver.commit()
+                return stop.value
+            if type(step) is tuple:
+                rows = await driver.execute(*step)
+            elif isinstance(step, Begin):
+                rows = []
+                if own and not began:
+                    await driver.begin(step.write)
+                    began = True
+            elif isinstance(step, Copy) and driver.can_copy:
+                rows = await driver.copy(step)
+            else:
+                raise TypeError(f"an operation yielded {step!r}, which this driver cannot run")
+    except BaseException:
+        op.close()
+        if began:
+            await driver.rollback()
+        raise
