@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from fairlead.backends.base import Begin, Copy, Op
+from fairlead.backends.base import CAN_COPY, Begin, Copy, Op
 from fairlead.drivers.base import AsyncDriver, Driver
 
 T = TypeVar("T")
@@ -36,6 +36,8 @@ def run(op: Op[T], driver: Driver, own: bool) -> T:
                     began = True
             elif isinstance(step, Copy) and driver.can_copy:
                 rows = driver.copy(step)
+            elif step is CAN_COPY:
+                rows = driver.can_copy
             else:
                 raise TypeError(f"an operation yielded {step!r}, which this driver cannot run")
     except BaseException:
@@ -66,6 +68,8 @@ async def arun(op: Op[T], driver: AsyncDriver, own: bool) -> T:
                     began = True
             elif isinstance(step, Copy) and driver.can_copy:
                 rows = await driver.copy(step)
+            elif step is CAN_COPY:
+                rows = driver.can_copy
             else:
                 raise TypeError(f"an operation yielded {step!r}, which this driver cannot run")
     except BaseException:

@@ -49,7 +49,13 @@ class Copy:
     data: Sequence[bytes]
 
 
-Statement = tuple[str, Sequence[Value]] | Begin | Copy
+class CanCopy:
+    """Yielded to ask whether the driver can COPY; the answer is True or False."""
+
+
+CAN_COPY = CanCopy()
+
+Statement = tuple[str, Sequence[Value]] | Begin | Copy | CanCopy
 Op = Generator[Any, Any, T]
 
 # One message to send, already checked and encoded, as a tuple (50,000 of them are made per call):
@@ -197,6 +203,10 @@ class Backend(Protocol):
 
     def migrate(self) -> Op[list[str]]:
         """Apply what is missing; the names applied. Two at once: one waits for the other."""
+        ...
+
+    def check(self) -> Op[None]:
+        """Raise SchemaOutdated unless the schema is there and serves this client."""
         ...
 
     # --- queues ------------------------------------------------------------------------------

@@ -1,0 +1,115 @@
+"""Fairlead: one durable, fair, multi-tenant message queue in the database you already run.
+
+>>> import fairlead
+>>> db = fairlead.connect("sqlite:///jobs.db")
+>>> emails = db.queue("emails")
+>>> emails.create()
+>>> emails.send({"to": "ann@example.org"}, channel="tenant-7")
+>>> for message in emails.receive(10):
+...     print(message.body)
+...     message.ack()
+"""
+
+from __future__ import annotations
+
+from fairlead.aio.database import AsyncDatabase, connect_async
+from fairlead.aio.leased import AsyncLeasedMessage
+from fairlead.aio.queue import AsyncChannel, AsyncPermit, AsyncQueue
+from fairlead.connecting import backend_for
+from fairlead.errors import (
+    BodyTooLarge,
+    ChannelFull,
+    DatabaseBusy,
+    DatabaseError,
+    DatabaseUnavailable,
+    DuplicateKey,
+    FairleadError,
+    InvalidArgument,
+    InvalidBody,
+    InvalidName,
+    LeaseLost,
+    MessageLeased,
+    MessageNotFound,
+    OutcomeUnknown,
+    PermitLost,
+    QueueNotFound,
+    SchemaOutdated,
+    UnsafeTransaction,
+    UsageError,
+)
+from fairlead.operations.receiving import KEEP
+from fairlead.sync.database import Database, connect
+from fairlead.sync.leased import LeasedMessage
+from fairlead.sync.queue import Channel, Permit, Queue
+from fairlead.values import (
+    Acked,
+    Backoff,
+    ChannelStats,
+    Explanation,
+    Failure,
+    Maintained,
+    Message,
+    Policy,
+    Send,
+    Sent,
+    Settings,
+    Stats,
+    Step,
+)
+
+__version__ = "0.1.0"
+
+
+def migrations(dialect: str, *, schema: str = "fairlead") -> list[tuple[str, str]]:
+    """The schema as ordered (name, SQL) pairs, for people who run their own migrations."""
+    return backend_for(dialect, schema).migrations()
+
+
+__all__ = [
+    "KEEP",
+    "Acked",
+    "AsyncChannel",
+    "AsyncDatabase",
+    "AsyncLeasedMessage",
+    "AsyncPermit",
+    "AsyncQueue",
+    "Backoff",
+    "BodyTooLarge",
+    "Channel",
+    "ChannelFull",
+    "ChannelStats",
+    "Database",
+    "DatabaseBusy",
+    "DatabaseError",
+    "DatabaseUnavailable",
+    "DuplicateKey",
+    "Explanation",
+    "Failure",
+    "FairleadError",
+    "InvalidArgument",
+    "InvalidBody",
+    "InvalidName",
+    "LeaseLost",
+    "LeasedMessage",
+    "Maintained",
+    "Message",
+    "MessageLeased",
+    "MessageNotFound",
+    "OutcomeUnknown",
+    "Permit",
+    "PermitLost",
+    "Policy",
+    "Queue",
+    "QueueNotFound",
+    "SchemaOutdated",
+    "Send",
+    "Sent",
+    "Settings",
+    "Stats",
+    "Step",
+    "UnsafeTransaction",
+    "UsageError",
+    "connect",
+    "connect_async",
+    "migrations",
+]

@@ -1,0 +1,85 @@
+"""``fairlead.connect_async`` and the AsyncDatabase it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fairlead.aio.queue import AsyncPermit, AsyncQueue
+from fairlead.aio.running import AsyncOwnRunner, ThreadRunner
+from fairlead.connecting import Options, target
+from fairlead.operations import check, insight, queues
+from fairlead.operations.call import Call, Core
+from fairlead.values import Duration, Maintained, Stats, Step
+
+
+def connect_async(
+    url: str,
+    *,
+    schema: str = "fairlead",
+    pool_size: int = 10,
+    timeout: float = 5.0,
+    synchronous: str = "FULL",
+    prepare: bool = True,
+    clock: Callable[[], int] | None = None,
+) -> AsyncDatabase:
+    """Connect to a database: ``sqlite:///jobs.db``, ``sqlite://`` (in memory), ``postgresql://…``
+    or ``mysql://…``. Nothing is opened before the first call."""
+    return AsyncDatabase(url, Options(schema, pool_size, timeout, synchronous, prepare), clock)
+
+
+class AsyncDatabase:
+    """A connected Fairlead installation. Tasks may share it."""
+
+    def __init__(self, url: str, options: Options, clock: Callable[[], int] | None = None) -> None:
+        self.target = target(url, options)
+        self.core = Core(self.target.backend, clock)
+        kind = ThreadRunner if self.target.open_async is None else AsyncOwnRunner
+        self.runner = kind(self.target, options)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.target.shown}>"
+
+    def queue(self, name: str) -> AsyncQueue:
+        """A handle on a queue; no I/O."""
+        return AsyncQueue(self.core, self.runner, name)
+
+    async def queues(self) -> list[str]:
+        """The names of all queues."""
+        return await self.runner.run(queues.queues(self.core))
+
+    async def stats(self) -> Stats:
+        """Exact counts and totals over all queues; ``.queues`` has them one by one."""
+        return await self.runner.run(insight.all_stats(self.core))
+
+    async def trace(self, key: str) -> list[Step]:
+        """The life of a key across all queues: its messages and their logged failures."""
+        return await self.runner.run(insight.trace(self.core, key))
+
+    async def maintain(self, limit: int = 1000) -> Maintained:
+        """Promote, recover, expire, purge and fold for all queues, ``limit`` rows of each kind."""
+        return await self.runner.run(queues.maintain(self.core, limit))
+
+    async def permit(self, name: str = "", *, ttl: Duration = 30) -> AsyncPermit:
+        """Register a live worker; extend it in time and its leases do not expire."""
+        check.microseconds(ttl, "ttl")
+        id = await self.runner.run(queues.permit_create(self.core, name, ttl))
+        return AsyncPermit(self.core, self.runner, id, ttl)
+
+    async def migrate(self) -> list[str]:
+        """Bring the schema up to date; the names of the migrations that were applied."""
+        return await self.runner.run(Call("migrate", self.core.backend.migrate, repeatable=True))
+
+    async def clock(self) -> int:
+        """The database's clock, in microseconds since the epoch."""
+        return await self.runner.run(Call("clock", self.core.backend.clock, repeatable=True))
+
+    async def close(self) -> None:
+        """Close the connections; calls after this raise DatabaseUnavailable."""
+        await self.runner.close()
+
+    async def __aenter__(self) -> AsyncDatabase:
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await self.close()

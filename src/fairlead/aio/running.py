@@ -1,0 +1,116 @@
+"""Run calls: on connections of our own with retries, or on yours as it is."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+from fairlead.aio.pool import AsyncPool
+from fairlead.connecting import Options, Target
+from fairlead.drivers.base import AsyncDriver
+from fairlead.drivers.yours import ThreadlessDriver, async_driver_for
+from fairlead.operations.call import Call
+from fairlead.retrying import BUSY, LOST, judge, judge_yours, pause, unreachable
+from fairlead.run import arun
+from fairlead.sync.running import OwnRunner
+
+T = TypeVar("T")
+
+
+class AsyncRunner(Protocol):
+    async def run(self, call: Call[T]) -> T: ...
+    def using(self, connection: Any) -> AsyncRunner: ...
+
+
+class AsyncOwnRunner:
+    """Runs each call on a pooled connection of ours, in a transaction of its own."""
+
+    def __init__(self, target: Target, options: Options) -> None:
+        self._target = target
+        self._pool = AsyncPool(self._open, target.pool_size, max(options.timeout, 30.0))
+
+    async def _open(self) -> AsyncDriver:
+        assert self._target.open_async is not None
+        try:
+            return await self._target.open_async()
+        except (ImportError, TypeError):
+            raise
+        except Exception as error:
+            raise unreachable(self._target.shown, error) from error
+
+    async def run(self, call: Call[T]) -> T:
+        attempt = 0
+        while True:
+            driver = await self._pool.acquire()
+            try:
+                value = await arun(call.start(), driver, own=True)
+            except BaseException as error:
+                code = driver.code(error)
+                verdict = judge(self._target.backend, code, error, call, attempt)
+                if not isinstance(error, Exception) or verdict == LOST or code == "gone":
+                    # Also after a cancellation: the protocol may be in the middle of a reply.
+                    await self._pool.discard(driver)
+                else:
+                    await self._pool.release(driver)
+                if verdict not in (BUSY, LOST):
+                    if verdict is error:
+                        raise
+                    assert isinstance(verdict, BaseException)
+                    raise verdict from error
+            else:
+                await self._pool.release(driver)
+                return value
+            await asyncio.sleep(pause(attempt))
+            attempt += 1
+
+    def using(self, connection: Any) -> AsyncRunner:
+        return AsyncYourRunner(self._target, connection)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+
+class ThreadRunner:
+    """Runs a whole sync call in one thread hop: for SQLite, where a statement takes microseconds
+    and a hop per statement would cost more than the work."""
+
+    def __init__(self, target: Target, options: Options) -> None:
+        self._target = target
+        self._sync = OwnRunner(target, options)
+        self._thread = ThreadPoolExecutor(1, "fairlead-sqlite")
+
+    async def run(self, call: Call[T]) -> T:
+        loop = asyncio.get_running_loop()
+        # Shielded: a cancelled caller must not leave a call half awaited; it runs to its end.
+        return await asyncio.shield(loop.run_in_executor(self._thread, self._sync.run, call))
+
+    def using(self, connection: Any) -> AsyncRunner:
+        return AsyncYourRunner(self._target, connection)
+
+    async def close(self) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, self._sync.close)
+        self._thread.shutdown()
+
+
+class AsyncYourRunner:
+    """Runs calls on your connection. Never begins, commits, rolls back or repeats."""
+
+    def __init__(self, target: Target, connection: Any) -> None:
+        self._target = target
+        self._driver = async_driver_for(connection, target.backend.dialect)
+
+    async def run(self, call: Call[T]) -> T:
+        try:
+            if isinstance(self._driver, ThreadlessDriver):
+                return await self._driver.run(call.start())
+            return await arun(call.start(), self._driver, own=False)
+        except BaseException as error:
+            verdict = judge_yours(self._target.backend, self._driver.code(error), error)
+            if verdict is error:
+                raise
+            raise verdict from error
+
+    def using(self, connection: Any) -> AsyncRunner:
+        return AsyncYourRunner(self._target, connection)

@@ -1,0 +1,224 @@
+"""What the model remembers: plain records, and the small questions one record can answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from fairlead.backends.base import Row
+from fairlead.values import COUNTERS
+
+MINUTE = 60_000_000
+NO_LIMIT = 2**63
+WAITING, UNFINISHED, FINISHED = "hsr", "hsrl", "dx"
+
+
+class Policy(NamedTuple):
+    """One channel's policy, in the order of base.POLICY_COLUMNS."""
+
+    max_concurrency: int | None
+    rate_count: int | None
+    rate_period_us: int | None
+    burst: int
+    weight: int
+    paused: int
+    ordered: int
+    max_size: int | None
+
+
+class Rate(NamedTuple):
+    """A GCRA rate (§4.11); ``tat`` is the time at which the next message would be in step."""
+
+    interval: int
+    tolerance: int
+
+    @classmethod
+    def of(cls, count: int | None, period: int | None, burst: int) -> Rate | None:
+        if count is None or period is None:
+            return None
+        interval = -(-period // count)
+        return cls(interval, (burst - 1) * interval)
+
+    def allowed(self, tat: int, now: int) -> int:
+        ahead = max(tat, now) - now
+        return 0 if ahead > self.tolerance else (self.tolerance - ahead) // self.interval + 1
+
+    def wait(self, tat: int, now: int) -> int:
+        return max(max(tat, now) - self.tolerance - now, 0)
+
+    def charged(self, tat: int, now: int, k: int) -> int:
+        return max(tat, now) + k * self.interval
+
+
+@dataclass(slots=True)
+class Message:
+    id: int
+    channel: str
+    body: bytes
+    headers: bytes | None
+    key: str | None
+    version: int
+    type: str | None
+    priority: int
+    due_at: int
+    created_at: int
+    json: int
+    state: str
+    lease_us: int | None  # its own, else None: the queue's
+    max_attempts: int | None  # likewise
+    expires_at: int | None
+    attempts: int = 0
+    deliveries: int = 0
+    memo: bytes | None = None
+    lease_until: int | None = None
+    permit: int | None = None
+    recovered: int = 0
+    begun: int = 0  # delivered under an ordered policy and not finished since
+    result: bytes | None = None
+    error: str | None = None
+    finished_at: int | None = None
+
+    def schedule(self, due_at: int, now: int) -> None:
+        """§2.1."""
+        self.due_at = due_at
+        self.state = "r" if due_at <= now else "s"
+
+    def end_lease(self) -> None:
+        self.lease_until = self.permit = None
+
+    def finish(self, state: str, now: int) -> None:
+        self.state, self.finished_at, self.begun = state, now, 0
+
+    def set_json(self, bit: int, on: int) -> None:
+        self.json = self.json & ~bit | (bit if on else 0)
+
+    def past_expiry(self, now: int) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
+    def past_lease(self, now: int) -> bool:
+        return self.lease_until is not None and self.lease_until <= now
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """§4.6."""
+        return (-self.priority, self.due_at, self.id)
+
+    @property
+    def row(self) -> Row:
+        """base.ROW."""
+        m = self
+        # fmt: off
+        return (
+            m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, m.priority, m.due_at,
+            m.created_at, m.attempts, m.deliveries, m.memo, m.lease_until, m.json, m.recovered,
+        )
+        # fmt: on
+
+    @property
+    def peek_row(self) -> Row:
+        """base.PEEK_ROW."""
+        return (
+            *self.row,
+            self.state,
+            self.result,
+            self.error,
+            self.finished_at,
+            self.expires_at,
+            self.max_attempts,
+        )
+
+
+class Failure(NamedTuple):
+    queue: str
+    message_id: int
+    key: str | None
+    attempt: int
+    at: int
+    error: str
+    details: bytes | None
+    reference: str | None
+    killed: bool
+
+
+@dataclass(slots=True)
+class Permit:
+    id: int
+    name: str
+    created_at: int
+    expires_at: int
+
+
+@dataclass(slots=True)
+class Queue:
+    name: str
+    created_at: int
+    columns: dict[str, Any]
+    messages: dict[int, Message] = field(default_factory=dict[int, Message])
+    policies: dict[str, Policy] = field(default_factory=dict[str, Policy])
+    tats: dict[str, int] = field(default_factory=dict[str, int])  # per channel
+    tat: int = 0  # of the limit over all channels
+    totals: Counter[str] = field(default_factory=Counter[str])
+    minutes: dict[int, Counter[str]] = field(default_factory=dict[int, Counter[str]])
+    failures: list[Failure] = field(default_factory=list[Failure])
+
+    def select(self, states: str, channel: str | None = None) -> list[Message]:
+        """The messages in any of these states, by id."""
+        return [
+            message
+            for _, message in sorted(self.messages.items())
+            if message.state in states and channel in (None, message.channel)
+        ]
+
+    def find(self, id: int | None, key: str | None) -> Message | None:
+        if id is not None:
+            return self.messages.get(id)
+        return next((m for m in self.messages.values() if m.key == key), None)
+
+    def count(self, now: int, counter: str, by: int = 1) -> None:
+        if by:
+            self.totals[counter] += by
+            self.minutes.setdefault(now // MINUTE * MINUTE, Counter())[counter] += by
+
+    def policy(self, channel: str) -> Policy:
+        """§4.5: the channel's own, else the queue's default, whole."""
+        columns = self.columns
+        return self.policies.get(channel) or Policy(
+            columns["max_concurrency"],
+            columns["rate_count"],
+            columns["rate_period_us"],
+            columns["burst"],
+            columns["weight"],
+            columns["channel_paused"],
+            columns["ordered"],
+            columns["max_size"],
+        )
+
+    @property
+    def limit_rate(self) -> Rate | None:
+        c = self.columns
+        return Rate.of(c["limit_rate_count"], c["limit_rate_period_us"], c["limit_burst"])
+
+    def attempts_left(self, message: Message) -> bool:
+        """§2.3."""
+        own = message.max_attempts
+        bound = self.columns["max_attempts"] if own is None else own
+        return bound == 0 or message.attempts < bound
+
+    def lease_us(self, message: Message, given: int | None) -> int:
+        own = message.lease_us if given is None else given
+        return self.columns["lease_us"] if own is None else own
+
+
+@dataclass(slots=True)
+class State:
+    queues: dict[str, Queue] = field(default_factory=dict[str, Queue])
+    permits: dict[int, Permit] = field(default_factory=dict[int, Permit])
+    purged: list[int] = field(default_factory=list[int])  # rows left to sweep, per purge or drop
+    last_id: int = 0  # never goes back: an id used twice would revive stale leases
+    last_permit: int = 0
+
+
+def counters(counted: Counter[str]) -> Iterable[int]:
+    return (counted[name] for name in COUNTERS)

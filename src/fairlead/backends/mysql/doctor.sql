@@ -1,0 +1,58 @@
+-- What `fairlead doctor` asks MySQL and MariaDB. Nothing here writes. A percent sign would be a
+-- placeholder to the driver, so there is none.
+
+-- name: version()
+SELECT VERSION()
+
+-- name: variables()
+SHOW GLOBAL VARIABLES WHERE Variable_name IN (
+    'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', 'max_allowed_packet',
+    'tx_isolation', 'transaction_isolation', 'max_connections', 'innodb_lock_wait_timeout',
+    'innodb_doublewrite')
+
+-- name: connections()
+SHOW GLOBAL STATUS WHERE Variable_name IN ('Threads_connected', 'Innodb_history_list_length')
+
+-- name: history_metric()
+SELECT CAST(`COUNT` AS SIGNED) FROM information_schema.INNODB_METRICS
+WHERE NAME = 'trx_rseg_history_len'
+
+-- name: transactions()
+-- The longest open ones; not this session's.
+SELECT CAST(t.trx_mysql_thread_id AS SIGNED),
+       CAST(TIMESTAMPDIFF(SECOND, t.trx_started, NOW()) AS SIGNED),
+       CAST(t.trx_rows_locked AS SIGNED),
+       COALESCE(p.USER, '?'), COALESCE(p.HOST, '?'), COALESCE(p.COMMAND, '?')
+FROM information_schema.INNODB_TRX AS t
+LEFT JOIN information_schema.PROCESSLIST AS p ON p.ID = t.trx_mysql_thread_id
+WHERE t.trx_mysql_thread_id NOT IN (0, CONNECTION_ID())
+ORDER BY t.trx_started LIMIT 5
+
+-- name: waits()
+SELECT CAST(trx_mysql_thread_id AS SIGNED),
+       CAST(TIMESTAMPDIFF(SECOND, trx_wait_started, NOW()) AS SIGNED)
+FROM information_schema.INNODB_TRX
+WHERE trx_state = 'LOCK WAIT' AND trx_mysql_thread_id <> CONNECTION_ID()
+ORDER BY trx_wait_started LIMIT 5
+
+-- name: has_schema(prefix)
+SELECT COUNT(*) FROM information_schema.TABLES
+WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = CONCAT(:prefix, '_migration')
+
+-- name: engines()
+SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES
+WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'fairlead_message'
+
+-- name: schema()
+SELECT CAST(version AS SIGNED), CAST(oldest_client AS SIGNED)
+FROM fairlead_migration ORDER BY version
+
+-- name: expired_leases(before)
+SELECT CAST(COALESCE(SUM((
+    SELECT COUNT(*) FROM fairlead_message AS m
+    WHERE m.lane = q.lane AND m.state = 'l' AND m.lease_until <= :before
+      AND m.permit_id IS NULL
+)), 0) AS SIGNED) FROM fairlead_queue AS q
+
+-- name: backlog(most)
+SELECT COUNT(*) FROM (SELECT 1 FROM fairlead_tally LIMIT :most) AS t

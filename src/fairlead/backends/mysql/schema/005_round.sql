@@ -1,0 +1,291 @@
+-- The round over the channels (docs/semantics.md, 4.8).
+--
+-- Taking one message after the other is the same as sorting: message j of a channel with weight w
+-- belongs to turn ceil((j - pre) / w) of that channel, `pre` being the credit left from before
+-- (turn 0), and the order is (turn, place in the round, j). So the walk takes one turn of each
+-- channel until n are had. If once round gave fewer, the channels that may have more are asked for
+-- as many turns as could still be needed, and all is sorted at the end.
+--
+-- Lists travel as JSON text. A row is [place, weight, pre, id], a channel is
+-- [place, name in hex, weight, pre, room, ordered, got, may have more].
+
+DELIMITER //
+
+DROP PROCEDURE IF EXISTS fairlead_choose_ //
+CREATE PROCEDURE fairlead_choose_(
+  IN p_queue_id INT, IN p_lane INT, IN p_plain TINYINT, IN p_versions LONGTEXT CHARACTER SET ascii,
+  IN p_version INT, IN p_n INT, IN p_max_rank INT, IN p_types LONGTEXT CHARACTER SET ascii,
+  IN p_max_bytes BIGINT, IN p_now BIGINT, INOUT p_channel VARBINARY(255), INOUT p_credit INT,
+  OUT p_ids LONGTEXT CHARACTER SET ascii, OUT p_total INT,
+  OUT p_ordered LONGTEXT CHARACTER SET ascii, OUT p_rates LONGTEXT CHARACTER SET ascii,
+  OUT p_wait BIGINT, OUT p_budget TINYINT, OUT p_seen TINYINT
+)
+choose: BEGIN
+  DECLARE v_from VARBINARY(256) DEFAULT IF(p_channel IS NULL, '', CONCAT(p_channel, 0x00));
+  DECLARE v_to VARBINARY(256) DEFAULT 0xFF; -- above every name in UTF-8
+  DECLARE v_wrapped TINYINT DEFAULT p_channel IS NULL;
+  DECLARE v_single TINYINT DEFAULT p_plain AND LOCATE(',', p_versions) = 0;
+  DECLARE v_version INT DEFAULT SUBSTRING_INDEX(p_versions, ',', 1);
+  DECLARE v_round, v_passes, v_ordered, v_busy, v_rest, v_rest_ordered TINYINT DEFAULT 0;
+  DECLARE v_found, v_last VARBINARY(255) DEFAULT NULL;
+  DECLARE v_weight, v_want, v_last_weight, v_rest_weight INT DEFAULT 1;
+  DECLARE v_got, v_pre, v_closed, v_place, v_open, v_channels, v_count, v_room, v_last_got,
+    v_last_pre, v_rest_got, v_rest_room INT DEFAULT 0;
+  DECLARE v_head, v_interval, v_wait BIGINT DEFAULT NULL;
+  DECLARE v_ids LONGTEXT CHARACTER SET ascii;
+  DECLARE v_rows, v_list LONGTEXT CHARACTER SET ascii DEFAULT '';
+
+  SET p_ids = NULL, p_total = 0, p_ordered = '', p_rates = '', p_wait = NULL, p_budget = 0, p_seen = 0;
+
+  -- The rest of a turn that an earlier call began.
+  IF p_credit > 0 AND p_channel IS NOT NULL AND p_n > 0 THEN
+    CALL fairlead_next_(p_lane, p_versions, p_channel, p_channel, p_max_rank, p_types, p_now, v_found);
+    IF v_found IS NOT NULL THEN
+      CALL fairlead_judge_(p_queue_id, p_lane, p_channel, p_n, p_now, v_weight, v_room, v_ordered,
+        v_interval, v_wait, v_busy);
+      SET v_count = 0;
+      IF v_room > 0 THEN
+        CALL fairlead_give_(p_lane, p_versions, p_version, p_channel, v_ordered, 0,
+          LEAST(p_credit, v_room, p_n), p_max_rank, p_types, p_now, v_ids, v_count);
+      END IF;
+      IF v_count > 0 THEN
+        SET v_rest = 1, v_rest_got = v_count, v_rest_room = v_room, v_rest_weight = v_weight,
+            v_rest_ordered = v_ordered, p_total = v_count, p_ids = v_ids, v_last = p_channel,
+            v_last_got = v_count, v_last_weight = v_weight, v_last_pre = p_credit;
+        CALL fairlead_row_(1000000, v_weight, p_credit, v_ids, v_rows);
+        CALL fairlead_note_(p_channel, v_ordered, v_interval, p_ordered, p_rates);
+      END IF;
+    END IF;
+  END IF;
+
+  walk: WHILE p_total < p_n OR p_n = 0 DO
+    SET v_found = NULL, v_head = NULL;
+    IF v_single THEN
+      -- No policy anywhere: the next channel and its first message in one step.
+      SELECT channel, id INTO v_found, v_head FROM fairlead_message FORCE INDEX (ready)
+       WHERE lane = p_lane AND state = 'r' AND version = v_version
+         AND channel >= v_from AND channel <= v_to AND `rank` <= p_max_rank
+         AND (expires_at IS NULL OR expires_at > p_now)
+         AND (p_types IS NULL OR LOCATE(CONCAT('"', HEX(type), '"'), p_types) > 0)
+       ORDER BY channel, `rank`, due_at, id LIMIT 1 FOR UPDATE SKIP LOCKED;
+    ELSE
+      CALL fairlead_next_(p_lane, p_versions, v_from, v_to, p_max_rank, p_types, p_now, v_found);
+    END IF;
+    IF v_found IS NULL THEN
+      IF v_wrapped THEN
+        SET v_round = 1;
+        LEAVE walk;
+      END IF;
+      SET v_wrapped = 1, v_from = '', v_to = p_channel;
+      ITERATE walk;
+    END IF;
+    SET p_seen = 1;
+    IF p_n = 0 AND p_plain THEN LEAVE walk; END IF;
+
+    SET v_place = v_place + 1, v_from = CONCAT(v_found, 0x00), v_got = 0, v_pre = 0, v_room = p_n;
+    IF v_rest AND v_found = p_channel THEN
+      -- Judged above, and its first messages taken.
+      SET v_place = 1000000, v_got = v_rest_got, v_room = v_rest_room, v_weight = v_rest_weight,
+          v_ordered = v_rest_ordered, v_pre = p_credit, v_interval = NULL;
+    ELSEIF NOT p_plain THEN
+      CALL fairlead_judge_(p_queue_id, p_lane, v_found, p_n, p_now, v_weight, v_room, v_ordered,
+        v_interval, v_wait, v_busy);
+      IF v_wait IS NOT NULL THEN
+        SET p_wait = LEAST(COALESCE(p_wait, v_wait), v_wait);
+      ELSEIF v_busy THEN
+        SET p_wait = LEAST(COALESCE(p_wait, 5000), 5000); -- whoever holds the gate is soon done
+      END IF;
+    END IF;
+    SET v_want = LEAST(v_weight, v_room - v_got, p_n - p_total), v_count = 0;
+    IF v_head IS NOT NULL THEN
+      SET v_ids = v_head, v_count = 1;
+    ELSEIF v_want > 0 THEN
+      CALL fairlead_give_(p_lane, p_versions, p_version, v_found, v_ordered, v_got, v_want,
+        p_max_rank, p_types, p_now, v_ids, v_count);
+    END IF;
+
+    IF v_count > 0 THEN
+      SET p_ids = CONCAT_WS(',', p_ids, v_ids), p_total = p_total + v_count, v_got = v_got + v_count,
+          v_last = v_found, v_last_got = v_got, v_last_weight = v_weight, v_last_pre = v_pre;
+      CALL fairlead_row_(v_place, v_weight, v_pre, v_ids, v_rows);
+      IF v_place < 1000000 AND NOT p_plain THEN
+        CALL fairlead_note_(v_found, v_ordered, v_interval, p_ordered, p_rates);
+      END IF;
+    END IF;
+    IF v_got > 0 THEN
+      SET v_channels = v_channels + 1,
+          v_list = CONCAT(v_list, IF(v_list = '', '', ','), '[', v_place, ',"', HEX(v_found), '",',
+            v_weight, ',', v_pre, ',', v_room, ',', v_ordered, ',', v_got, ',',
+            v_count = v_want AND v_got < v_room, ']');
+      IF v_count = v_want AND v_got < v_room THEN SET v_open = v_open + v_weight; END IF;
+    ELSE
+      SET v_closed = v_closed + 1;
+      IF v_closed >= 256 THEN
+        SET p_budget = p_n > 0;
+        LEAVE walk;
+      END IF;
+    END IF;
+    IF v_wrapped AND v_found = p_channel THEN
+      SET v_round = 1;
+      LEAVE walk;
+    END IF;
+  END WHILE;
+
+  IF p_total < p_n AND v_round AND v_open > 0 THEN
+    -- @stop choose.more
+    SET v_passes = 1;
+    CALL fairlead_more_(p_lane, p_versions, p_version, p_n, p_max_rank, p_types, p_now, v_channels,
+      v_open, v_list, v_rows, p_ids, p_total);
+    SET v_last_got = p_total;
+  END IF;
+  IF p_total = 0 THEN
+    -- Nothing among so many closed channels: the next call goes on behind them.
+    IF p_budget THEN SET p_channel = v_found, p_credit = 0; END IF;
+    LEAVE choose;
+  END IF;
+  IF v_passes AND v_channels > 1 OR p_max_bytes IS NOT NULL THEN
+    CALL fairlead_arrange_(v_rows, p_n, p_max_bytes, p_ids, p_total, p_channel, p_credit);
+  ELSE
+    -- The rows came in their order, and the last one's turn is known.
+    SET p_channel = v_last, p_credit = IF(v_last_got <= v_last_pre, v_last_pre - v_last_got,
+      v_last_weight - 1 - (v_last_got - v_last_pre - 1) MOD v_last_weight);
+  END IF;
+END //
+
+-- More turns of the channels that may have more, until n are had or nothing is left.
+DROP PROCEDURE IF EXISTS fairlead_more_ //
+CREATE PROCEDURE fairlead_more_(
+  IN p_lane INT, IN p_versions LONGTEXT CHARACTER SET ascii, IN p_version INT, IN p_n INT,
+  IN p_max_rank INT, IN p_types LONGTEXT CHARACTER SET ascii, IN p_now BIGINT, IN p_channels INT,
+  IN p_open INT, IN p_list LONGTEXT CHARACTER SET ascii,
+  INOUT p_rows LONGTEXT CHARACTER SET ascii, INOUT p_ids LONGTEXT CHARACTER SET ascii,
+  INOUT p_total INT
+)
+BEGIN
+  DECLARE v_turns INT DEFAULT 1;
+  DECLARE v_place, v_weight, v_pre, v_room, v_ordered, v_got, v_more, v_want, v_count INT;
+  DECLARE v_name VARCHAR(510) CHARACTER SET ascii;
+  DECLARE v_list, v_ids LONGTEXT CHARACTER SET ascii;
+  WHILE p_total < p_n AND p_open > 0 DO
+    SET v_turns = v_turns + CEIL((p_n - p_total) / p_open), v_list = p_list, p_list = '', p_open = 0;
+    BEGIN
+      DECLARE v_done TINYINT DEFAULT 0;
+      DECLARE v_channels CURSOR FOR SELECT * FROM JSON_TABLE(CONCAT('[', v_list, ']'), '$[*]' COLUMNS (
+        place INT PATH '$[0]', name VARCHAR(510) PATH '$[1]', weight INT PATH '$[2]',
+        pre INT PATH '$[3]', room INT PATH '$[4]', ordered INT PATH '$[5]', got INT PATH '$[6]',
+        more INT PATH '$[7]')) channels;
+      DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = 1;
+      OPEN v_channels;
+      channel: LOOP
+        FETCH v_channels INTO v_place, v_name, v_weight, v_pre, v_room, v_ordered, v_got, v_more;
+        IF v_done THEN LEAVE channel; END IF;
+        IF NOT v_more THEN ITERATE channel; END IF;
+        SET v_want = LEAST(p_n, v_room, v_pre + v_weight * v_turns) - v_got;
+        IF p_channels = 1 THEN
+          -- Nobody to take turns with: all of it again in one step, and in order.
+          SET v_want = v_want + v_got, v_got = 0, p_total = 0, p_rows = '', p_ids = NULL;
+        END IF;
+        CALL fairlead_give_(p_lane, p_versions, p_version, UNHEX(v_name), v_ordered, v_got, v_want,
+          p_max_rank, p_types, p_now, v_ids, v_count);
+        SET v_done = 0; -- a look-up in there that found nothing counts here, too
+        IF v_count > 0 THEN
+          SET p_total = p_total + v_count, p_ids = CONCAT_WS(',', p_ids, v_ids), v_got = v_got + v_count;
+          CALL fairlead_row_(v_place, v_weight, v_pre, v_ids, p_rows);
+        END IF;
+        IF v_count = v_want AND v_got < LEAST(v_room, p_n) THEN
+          SET p_open = p_open + v_weight, p_list = CONCAT(p_list, IF(p_list = '', '', ','), '[',
+            v_place, ',"', v_name, '",', v_weight, ',', v_pre, ',', v_room, ',', v_ordered, ',',
+            v_got, ',1]');
+        END IF;
+      END LOOP;
+      CLOSE v_channels;
+    END;
+  END WHILE;
+END //
+
+-- Sort what was taken, keep the first n within max_bytes, and say where the round stands then.
+DROP PROCEDURE IF EXISTS fairlead_arrange_ //
+CREATE PROCEDURE fairlead_arrange_(
+  IN p_rows LONGTEXT CHARACTER SET ascii, IN p_n INT, IN p_max_bytes BIGINT,
+  OUT p_ids LONGTEXT CHARACTER SET ascii, OUT p_total INT, OUT p_channel VARBINARY(255),
+  OUT p_credit INT
+)
+BEGIN
+  DECLARE v_credits LONGTEXT CHARACTER SET ascii;
+  DECLARE v_keep INT;
+  DECLARE v_last BIGINT;
+  -- A message that came in meanwhile may have shifted a row into two helpings: GROUP BY id.
+  SELECT GROUP_CONCAT(id ORDER BY turn, place, j), COUNT(*),
+         GROUP_CONCAT(IF(j <= pre, pre - j, weight - 1 - (j - pre - 1) MOD weight)
+                      ORDER BY turn, place, j)
+    INTO p_ids, p_total, v_credits
+    FROM (
+      SELECT id, place, weight, pre, j, IF(j <= pre, 0, CEIL((j - pre) / weight)) AS turn
+        FROM (
+          SELECT id, place, weight, pre, ROW_NUMBER() OVER (PARTITION BY place ORDER BY n) AS j
+            FROM (
+              SELECT id, MIN(n) AS n, MIN(place) AS place, MIN(weight) AS weight, MIN(pre) AS pre
+                FROM JSON_TABLE(CONCAT('[', p_rows, ']'), '$[*]' COLUMNS (n FOR ORDINALITY,
+                       place INT PATH '$[0]', weight INT PATH '$[1]', pre INT PATH '$[2]',
+                       id BIGINT PATH '$[3]')) taken
+               GROUP BY id) once) numbered
+       ORDER BY turn, place, j LIMIT p_n) chosen;
+  IF p_max_bytes IS NOT NULL THEN
+    SELECT COUNT(*) INTO v_keep FROM (
+      SELECT SUM(LENGTH(m.body)) OVER (ORDER BY j.n ROWS UNBOUNDED PRECEDING) AS bytes
+        FROM JSON_TABLE(CONCAT('[', p_ids, ']'), '$[*]'
+               COLUMNS (n FOR ORDINALITY, id BIGINT PATH '$')) j
+        STRAIGHT_JOIN fairlead_message m ON m.id = j.id) given
+     WHERE bytes <= p_max_bytes;
+    SET p_total = GREATEST(v_keep, 1), p_ids = SUBSTRING_INDEX(p_ids, ',', p_total);
+  END IF;
+  SET v_last = SUBSTRING_INDEX(p_ids, ',', -1),
+      p_credit = SUBSTRING_INDEX(SUBSTRING_INDEX(v_credits, ',', p_total), ',', -1);
+  SELECT channel INTO p_channel FROM fairlead_message WHERE id = v_last;
+END //
+
+-- Add a channel's ids ("1,2") to the rows.
+DROP PROCEDURE IF EXISTS fairlead_row_ //
+CREATE PROCEDURE fairlead_row_(
+  IN p_place INT, IN p_weight INT, IN p_pre INT, IN p_ids LONGTEXT CHARACTER SET ascii,
+  INOUT p_rows LONGTEXT CHARACTER SET ascii
+)
+BEGIN
+  SET p_rows = CONCAT(p_rows, IF(p_rows = '', '', ','), '[', p_place, ',', p_weight, ',', p_pre, ',',
+    REPLACE(p_ids, ',', CONCAT('],[', p_place, ',', p_weight, ',', p_pre, ',')), ']');
+END //
+
+-- Remember that a channel is ordered (its messages are begun now) or has a rate (to be charged).
+DROP PROCEDURE IF EXISTS fairlead_note_ //
+CREATE PROCEDURE fairlead_note_(
+  IN p_channel VARBINARY(255), IN p_is_ordered TINYINT, IN p_interval BIGINT,
+  INOUT p_ordered LONGTEXT CHARACTER SET ascii, INOUT p_rates LONGTEXT CHARACTER SET ascii
+)
+BEGIN
+  IF p_is_ordered THEN
+    SET p_ordered = CONCAT(p_ordered, IF(p_ordered = '', '', ','), 'X''', HEX(p_channel), '''');
+  END IF;
+  IF p_interval IS NOT NULL THEN
+    SET p_rates = CONCAT(p_rates, IF(p_rates = '', '', ','), '["', HEX(p_channel), '",', p_interval, ']');
+  END IF;
+END //
+
+-- Take from one channel, ordered or not.
+DROP PROCEDURE IF EXISTS fairlead_give_ //
+CREATE PROCEDURE fairlead_give_(
+  IN p_lane INT, IN p_versions LONGTEXT CHARACTER SET ascii, IN p_version INT,
+  IN p_channel VARBINARY(255), IN p_ordered TINYINT, IN p_skip INT, IN p_n INT, IN p_max_rank INT,
+  IN p_types LONGTEXT CHARACTER SET ascii, IN p_now BIGINT,
+  OUT p_ids LONGTEXT CHARACTER SET ascii, OUT p_count INT
+)
+BEGIN
+  IF p_ordered THEN
+    CALL fairlead_take_ordered_(p_lane, p_channel, p_skip, p_n, p_version, p_max_rank, p_types,
+      p_now, p_ids, p_count);
+  ELSE
+    CALL fairlead_take_(p_lane, p_versions, p_channel, p_skip, p_n, p_max_rank, p_types, p_now,
+      p_ids, p_count);
+  END IF;
+END //
+
+DELIMITER ;

@@ -1,0 +1,365 @@
+-- Fairlead on PostgreSQL: sending. A sender inserts and takes no lock that a receiver or another
+-- sender needs; only senders of the same key wait for each other.
+
+-- The versions that have a message ready: one index probe each.
+CREATE FUNCTION fairlead.ready_versions(p_lane int) RETURNS int[]
+LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE v int; v_all int[] := '{}';
+BEGIN
+  SELECT m.version INTO v FROM fairlead.message m
+    WHERE m.lane = p_lane AND m.state = 'r' ORDER BY m.version LIMIT 1;
+  WHILE v IS NOT NULL LOOP
+    v_all := v_all || v;
+    SELECT m.version INTO v FROM fairlead.message m
+      WHERE m.lane = p_lane AND m.state = 'r' AND m.version > v_all[cardinality(v_all)]
+      ORDER BY m.version LIMIT 1;
+    EXIT WHEN NOT FOUND;
+  END LOOP;
+  RETURN v_all;
+END $$;
+
+-- Unfinished messages of a channel, counted no further than p_most.
+CREATE FUNCTION fairlead.channel_size(p_lane int, p_channel text, p_most int) RETURNS int
+LANGUAGE sql STABLE AS $$
+  SELECT count(*)::int FROM (
+    SELECT 1 FROM unnest(fairlead.ready_versions(p_lane)) v
+      CROSS JOIN LATERAL (SELECT 1 FROM fairlead.message m
+        WHERE m.lane = p_lane AND m.version = v AND m.channel = p_channel AND m.state = 'r' LIMIT p_most) r
+    UNION ALL
+    (SELECT 1 FROM fairlead.message m
+      WHERE m.lane = p_lane AND m.channel = p_channel AND m.state IN ('s', 'h') LIMIT p_most)
+    UNION ALL
+    (SELECT 1 FROM fairlead.message m
+      WHERE m.lane = p_lane AND m.channel = p_channel AND m.state = 'l' LIMIT p_most)
+    LIMIT p_most) x
+$$;
+
+-- The first channel that p_channels (one per new message) would fill beyond its max_size, with
+-- that size. Nothing is counted where no max_size is set.
+CREATE FUNCTION fairlead.full_channel(q fairlead.queue, p_channels text[], OUT channel text, OUT max_size int)
+LANGUAGE plpgsql STABLE AS $$
+DECLARE r record;
+BEGIN
+  IF q.max_size IS NULL AND NOT EXISTS (
+    SELECT 1 FROM fairlead.policy p WHERE p.queue_id = q.id AND p.max_size IS NOT NULL) THEN
+    RETURN;
+  END IF;
+  FOR r IN
+    SELECT c.channel, c.n, CASE WHEN p.queue_id IS NULL THEN q.max_size ELSE p.max_size END AS most
+    FROM (SELECT u AS channel, count(*) AS n FROM unnest(p_channels) u GROUP BY u) c
+    LEFT JOIN fairlead.policy p ON p.queue_id = q.id AND p.channel = c.channel
+    ORDER BY c.channel COLLATE "C"
+  LOOP
+    IF r.most IS NOT NULL AND fairlead.channel_size(q.lane, r.channel, r.most) + r.n > r.most THEN
+      channel := r.channel;
+      max_size := r.most;
+      RETURN;
+    END IF;
+  END LOOP;
+END $$;
+
+CREATE FUNCTION fairlead.check_bodies(q fairlead.queue, p_largest bigint) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  IF p_largest > q.max_body THEN
+    RAISE EXCEPTION 'the body has % bytes and the queue takes at most %', p_largest, q.max_body
+      USING ERRCODE = 'FL009', DETAIL = p_largest || '/' || q.max_body;
+  END IF;
+END $$;
+
+-- One message without a key: the shortest way. Answers (id, 's') or (max_size, 'm': full).
+CREATE FUNCTION fairlead.send_one(
+  p_queue text, p_channel text, p_body bytea, p_json int, p_rank int, p_due bigint, p_delay bigint,
+  p_version int, p_type text, p_headers bytea, p_lease bigint, p_max_attempts int, p_expires bigint,
+  p_now bigint, OUT id bigint, OUT outcome text)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  q fairlead.queue := fairlead.queue_row(p_queue);
+  v_now bigint := fairlead.now_us(p_now);
+  v_due bigint := coalesce(p_due, v_now + p_delay);
+  v_full record;
+BEGIN
+  IF octet_length(p_body) > q.max_body THEN
+    PERFORM fairlead.check_bodies(q, octet_length(p_body));
+  END IF;
+  v_full := fairlead.full_channel(q, ARRAY[p_channel]);
+  IF v_full.max_size IS NOT NULL THEN
+    id := v_full.max_size;
+    outcome := 'm';
+    RETURN;
+  END IF;
+  INSERT INTO fairlead.message AS m (due_at, created_at, lease_us, expires_at, lane, rank, version,
+      max_attempts, json, state, channel, type, body, headers)
+    VALUES (v_due, v_now, p_lease, v_now + coalesce(p_expires, q.expires_us), q.lane, p_rank,
+      p_version, p_max_attempts, p_json, CASE WHEN v_due <= v_now THEN 'r' ELSE 's' END,
+      p_channel, p_type, p_body, p_headers)
+    RETURNING m.id INTO send_one.id;
+  INSERT INTO fairlead.tally (queue_id, at, sent) VALUES (q.id, v_now, 1);
+  outcome := 's';
+END $$;
+
+-- Many messages, with or without keys: (id, outcome) in the order of the items. Arrays that are
+-- NULL mean the default for every item. Outcomes: s sent, d duplicate, r replaced, f refused,
+-- c collapsed, e conflict, m channel full (id: its max_size), n not sent because of another item.
+CREATE FUNCTION fairlead.send_rows(
+  p_queue text, p_channels text[], p_bodies bytea[], p_json int[], p_ranks int[], p_dues bigint[],
+  p_delays bigint[], p_keys text[], p_conflicts text, p_versions int[], p_types text[],
+  p_headers bytea[], p_leases bigint[], p_max_attempts int[], p_expires bigint[], p_now bigint)
+RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  q fairlead.queue := fairlead.queue_row(p_queue);
+  v_now bigint := fairlead.now_us(p_now);
+  v_n int := cardinality(p_bodies);
+  v_outcome text[];
+  v_ids bigint[];
+  v_full record;
+  v_sent int;
+BEGIN
+  PERFORM fairlead.check_bodies(q, (SELECT max(octet_length(b)) FROM unnest(p_bodies) b));
+  v_outcome := array_fill('s'::text, ARRAY[v_n]);
+  v_ids := ARRAY(SELECT nextval('fairlead.message_id') FROM generate_series(1, v_n));
+  IF p_keys IS NOT NULL THEN
+    -- Of items with the same key only the last is sent.
+    SELECT array_agg(CASE WHEN k.key IS NOT NULL AND k.i < k.last THEN 'c' ELSE 's' END ORDER BY k.i)
+      INTO v_outcome
+      FROM (SELECT u.key, u.i, max(u.i) OVER (PARTITION BY u.key) AS last
+            FROM unnest(p_keys) WITH ORDINALITY u(key, i)) k;
+    -- A dead message gives its key away.
+    UPDATE fairlead.message m SET key = NULL
+      WHERE m.lane = q.lane AND m.key = ANY (p_keys) AND m.state = 'x';
+    -- A conflict refuses the whole call before anything is written.
+    SELECT array_agg(CASE WHEN o.outcome = 's' AND substr(p_conflicts, o.i::int, 1) = 'e' AND h.key IS NOT NULL
+                          THEN 'e' ELSE o.outcome END ORDER BY o.i)
+      INTO v_outcome
+      FROM unnest(v_outcome) WITH ORDINALITY o(outcome, i)
+      LEFT JOIN fairlead.message h ON h.lane = q.lane AND h.key = p_keys[o.i];
+    IF 'e' = ANY (v_outcome) THEN
+      RETURN QUERY SELECT 0::bigint, CASE WHEN o = 'e' THEN o ELSE 'n' END FROM unnest(v_outcome) o;
+      RETURN;
+    END IF;
+  END IF;
+  v_full := fairlead.full_channel(q, ARRAY(
+    SELECT p_channels[o.i] FROM unnest(v_outcome) WITH ORDINALITY o(outcome, i)
+    WHERE o.outcome = 's' AND (p_keys IS NULL OR p_keys[o.i] IS NULL OR NOT EXISTS (
+      SELECT 1 FROM fairlead.message h WHERE h.lane = q.lane AND h.key = p_keys[o.i]))));
+  IF v_full.max_size IS NOT NULL THEN
+    RETURN QUERY SELECT v_full.max_size::bigint, CASE WHEN c = v_full.channel THEN 'm' ELSE 'n' END
+      FROM unnest(p_channels) c;
+    RETURN;
+  END IF;
+  BEGIN
+    SELECT k.ids, k.outcome, k.sent INTO v_ids, v_outcome, v_sent FROM fairlead.send_write(
+      q, v_ids, v_outcome, p_channels, p_bodies, p_json, p_ranks, p_dues, p_delays, p_keys,
+      p_conflicts, p_versions, p_types, p_headers, p_leases, p_max_attempts, p_expires, v_now) k;
+  EXCEPTION WHEN SQLSTATE 'FL003' THEN
+    -- Somebody committed that key in the meantime: the block is undone, your transaction lives.
+    RETURN QUERY SELECT 0::bigint,
+      CASE WHEN p_keys[o.i] = ANY (SELECT h.key FROM fairlead.message h WHERE h.lane = q.lane AND h.key = ANY (p_keys))
+           THEN 'e' ELSE 'n' END
+      FROM generate_series(1, v_n) o(i);
+    RETURN;
+  END;
+  IF v_sent > 0 THEN
+    INSERT INTO fairlead.tally (queue_id, at, sent) VALUES (q.id, v_now, v_sent);
+  END IF;
+  RETURN QUERY SELECT * FROM unnest(v_ids, v_outcome);
+END $$;
+
+-- The writing part of send_rows. Keyed rows are inserted in the order of their keys, so that two
+-- calls with the same keys wait for each other and never deadlock.
+CREATE FUNCTION fairlead.send_write(
+  q fairlead.queue, p_ids bigint[], p_outcome text[], p_channels text[], p_bodies bytea[],
+  p_json int[], p_ranks int[], p_dues bigint[], p_delays bigint[], p_keys text[], p_conflicts text,
+  p_versions int[], p_types text[], p_headers bytea[], p_leases bigint[], p_max_attempts int[],
+  p_expires bigint[], p_now bigint, OUT ids bigint[], OUT outcome text[], OUT sent int)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_todo int[];
+  v_i int;
+  v_old record;
+  v_try int := 0;
+BEGIN
+  ids := p_ids;
+  outcome := p_outcome;
+  sent := 0;
+  v_todo := ARRAY(SELECT i FROM unnest(p_outcome) WITH ORDINALITY o(o, i) WHERE o = 's');
+  WHILE cardinality(v_todo) > 0 LOOP
+    v_try := v_try + 1;
+    IF v_try > 20 THEN
+      RAISE EXCEPTION 'the holders of these keys come and go too fast' USING ERRCODE = '40001';
+    END IF;
+    WITH row AS (
+      SELECT t.i, x.*, coalesce(x.due, p_now + coalesce(x.delay, 0)) AS due_at
+      FROM unnest(p_channels, p_bodies, p_json, p_ranks, p_dues, p_delays, p_keys, p_versions,
+                  p_types, p_headers, p_leases, p_max_attempts, p_expires) WITH ORDINALITY
+        x(channel, body, json, rank, due, delay, key, version, type, headers, lease, attempts, expires, n)
+      JOIN unnest(v_todo) t(i) ON t.i = x.n
+    ), written AS (
+      INSERT INTO fairlead.message AS m (id, due_at, created_at, lease_us, expires_at, lane, rank,
+          version, max_attempts, json, state, channel, key, type, body, headers)
+        SELECT p_ids[r.i], r.due_at, p_now, r.lease, p_now + coalesce(r.expires, q.expires_us),
+          q.lane, coalesce(r.rank, 0), coalesce(r.version, 0), r.attempts, coalesce(r.json, 0),
+          CASE WHEN r.due_at <= p_now THEN 'r' ELSE 's' END, coalesce(r.channel, ''), r.key, r.type,
+          r.body, r.headers
+        FROM row r ORDER BY r.key COLLATE "C" NULLS FIRST, r.i
+        ON CONFLICT (lane, key) WHERE key IS NOT NULL DO NOTHING
+        RETURNING m.id
+    )
+    SELECT array_agg(t.i) FILTER (WHERE w.id IS NULL), count(w.id) + sent INTO v_todo, sent
+      FROM unnest(v_todo) t(i) LEFT JOIN written w ON w.id = p_ids[t.i];
+    EXIT WHEN v_todo IS NULL;
+    -- What is left met a holder of its key.
+    FOREACH v_i IN ARRAY v_todo LOOP
+      IF substr(p_conflicts, v_i, 1) = 'r' THEN
+        SELECT m.id, m.state INTO v_old FROM fairlead.message m
+          WHERE m.lane = q.lane AND m.key = p_keys[v_i] FOR UPDATE;
+      ELSE
+        SELECT m.id, m.state INTO v_old FROM fairlead.message m
+          WHERE m.lane = q.lane AND m.key = p_keys[v_i];
+      END IF;
+      CONTINUE WHEN NOT FOUND; -- it has just gone: insert again
+      IF v_old.state = 'x' THEN
+        UPDATE fairlead.message m SET key = NULL WHERE m.id = v_old.id AND m.state = 'x';
+        CONTINUE;
+      END IF;
+      IF substr(p_conflicts, v_i, 1) = 'e' THEN
+        RAISE EXCEPTION 'duplicate key' USING ERRCODE = 'FL003', DETAIL = p_keys[v_i];
+      ELSIF substr(p_conflicts, v_i, 1) = 'i' THEN
+        outcome[v_i] := 'd';
+      ELSIF v_old.state = 'l' THEN
+        outcome[v_i] := 'f';
+      ELSE
+        outcome[v_i] := 'r';
+        UPDATE fairlead.message m SET
+          channel = coalesce(p_channels[v_i], ''), body = p_bodies[v_i], headers = p_headers[v_i],
+          json = coalesce(p_json[v_i], 0), rank = coalesce(p_ranks[v_i], 0),
+          version = coalesce(p_versions[v_i], 0), type = p_types[v_i], lease_us = p_leases[v_i],
+          max_attempts = p_max_attempts[v_i],
+          expires_at = p_now + coalesce(p_expires[v_i], q.expires_us),
+          due_at = coalesce(p_dues[v_i], p_now + coalesce(p_delays[v_i], 0)),
+          state = CASE WHEN coalesce(p_dues[v_i], p_now + coalesce(p_delays[v_i], 0)) <= p_now THEN 'r' ELSE 's' END,
+          created_at = CASE WHEN m.state = 'd' THEN p_now ELSE m.created_at END,
+          attempts = 0, memo = NULL, result = NULL, error = NULL, finished_at = NULL,
+          recovered = false, begun = false
+          WHERE m.id = v_old.id;
+      END IF;
+      ids[v_i] := v_old.id;
+      v_todo := array_remove(v_todo, v_i);
+    END LOOP;
+  END LOOP;
+  -- A collapsed item has the id of the item that was sent for it.
+  IF p_keys IS NOT NULL AND 'c' = ANY (outcome) THEN
+    SELECT array_agg(CASE WHEN o.o = 'c' THEN ids[l.i] ELSE ids[o.i] END ORDER BY o.i) INTO ids
+      FROM unnest(outcome) WITH ORDINALITY o(o, i)
+      LEFT JOIN (SELECT k.key, max(k.i) AS i FROM unnest(p_keys) WITH ORDINALITY k(key, i) GROUP BY k.key) l
+        ON l.key = p_keys[o.i];
+  END IF;
+END $$;
+
+-- Before a bulk COPY: the lane, the clock, the ids, and what the rows need to be checked against.
+-- `bulk` is false where the queue counts sizes; then the rows go through send_rows.
+CREATE FUNCTION fairlead.send_open(p_queue text, p_n int, p_now bigint,
+  OUT lane int, OUT now bigint, OUT max_body bigint, OUT expires_us bigint, OUT bulk boolean, OUT ids bigint[])
+LANGUAGE plpgsql AS $$
+DECLARE q fairlead.queue := fairlead.queue_row(p_queue);
+BEGIN
+  lane := q.lane;
+  now := fairlead.now_us(p_now);
+  max_body := q.max_body;
+  expires_us := q.expires_us;
+  bulk := q.max_size IS NULL AND NOT EXISTS (
+    SELECT 1 FROM fairlead.policy p WHERE p.queue_id = q.id AND p.max_size IS NOT NULL);
+  IF bulk THEN
+    ids := ARRAY(SELECT nextval('fairlead.message_id') FROM generate_series(1, p_n));
+    INSERT INTO fairlead.tally (queue_id, at, sent) VALUES (q.id, now, p_n);
+  END IF;
+END $$;
+
+-- The SQL door: one message whose body is text, JSON unless p_json is false.
+CREATE FUNCTION fairlead.send(
+  p_queue text, p_body text, p_channel text DEFAULT '', p_priority int DEFAULT 0,
+  p_delay interval DEFAULT NULL, p_at timestamptz DEFAULT NULL, p_key text DEFAULT NULL,
+  p_on_conflict text DEFAULT 'error', p_version int DEFAULT 0, p_type text DEFAULT NULL,
+  p_headers jsonb DEFAULT NULL, p_lease interval DEFAULT NULL, p_max_attempts int DEFAULT NULL,
+  p_expires interval DEFAULT NULL, p_json boolean DEFAULT true, p_now bigint DEFAULT NULL)
+RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_json THEN
+    PERFORM p_body::json;
+  END IF;
+  RETURN fairlead.send_bytes(p_queue, convert_to(p_body, 'UTF8'), p_channel, p_priority, p_delay,
+    p_at, p_key, p_on_conflict, p_version, p_type, p_headers, p_lease, p_max_attempts, p_expires,
+    p_json, p_now);
+END $$;
+
+CREATE FUNCTION fairlead.send_bytes(
+  p_queue text, p_body bytea, p_channel text DEFAULT '', p_priority int DEFAULT 0,
+  p_delay interval DEFAULT NULL, p_at timestamptz DEFAULT NULL, p_key text DEFAULT NULL,
+  p_on_conflict text DEFAULT 'error', p_version int DEFAULT 0, p_type text DEFAULT NULL,
+  p_headers jsonb DEFAULT NULL, p_lease interval DEFAULT NULL, p_max_attempts int DEFAULT NULL,
+  p_expires interval DEFAULT NULL, p_json boolean DEFAULT false, p_now bigint DEFAULT NULL)
+RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE r record;
+BEGIN
+  IF p_body IS NULL OR p_channel IS NULL OR p_delay < interval '0' OR p_lease < interval '0'
+     OR p_max_attempts < 0 OR p_expires < interval '0' OR (p_delay IS NOT NULL AND p_at IS NOT NULL)
+     OR p_on_conflict NOT IN ('error', 'ignore', 'replace') THEN
+    RAISE EXCEPTION 'a body is needed; delay, lease, max_attempts and expires must not be negative; give delay or at; on_conflict is error, ignore or replace'
+      USING ERRCODE = 'FL006';
+  END IF;
+  IF octet_length(p_channel) > 255 OR octet_length(p_key) NOT BETWEEN 1 AND 255 OR octet_length(p_type) NOT BETWEEN 1 AND 255 THEN
+    RAISE EXCEPTION 'channel, key and type have at most 255 bytes' USING ERRCODE = 'FL005';
+  END IF;
+  SELECT * INTO r FROM fairlead.send_rows(p_queue, ARRAY[p_channel], ARRAY[p_body],
+    ARRAY[p_json::int], ARRAY[-p_priority], ARRAY[(extract(epoch FROM p_at) * 1000000)::bigint],
+    ARRAY[coalesce((extract(epoch FROM p_delay) * 1000000)::bigint, 0)],
+    CASE WHEN p_key IS NOT NULL THEN ARRAY[p_key] END, left(p_on_conflict, 1), ARRAY[p_version],
+    ARRAY[p_type], ARRAY[convert_to(p_headers::text, 'UTF8')],
+    ARRAY[(extract(epoch FROM p_lease) * 1000000)::bigint], ARRAY[p_max_attempts],
+    ARRAY[(extract(epoch FROM p_expires) * 1000000)::bigint], p_now);
+  IF r.outcome = 'e' THEN
+    RAISE EXCEPTION 'queue % already has a message with key %', quote_literal(p_queue), quote_literal(p_key)
+      USING ERRCODE = 'FL003', DETAIL = p_key, HINT = 'pass p_on_conflict => ''ignore'' or ''replace''';
+  ELSIF r.outcome = 'm' THEN
+    RAISE EXCEPTION 'channel % of queue % is full', quote_literal(p_channel), quote_literal(p_queue)
+      USING ERRCODE = 'FL004';
+  END IF;
+  RETURN r.id;
+END $$;
+
+-- Many messages as a JSON array of objects {"body": any JSON, "channel", "priority", "delay"
+-- (seconds), "at" (seconds since the epoch), "key", "on_conflict", "version", "type", "headers",
+-- "lease", "max_attempts", "expires"}.
+CREATE FUNCTION fairlead.send_many(p_queue text, p_messages jsonb, p_now bigint DEFAULT NULL)
+RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
+DECLARE r record;
+BEGIN
+  SELECT array_agg(coalesce(m ->> 'channel', '') ORDER BY i) AS channels,
+         array_agg(convert_to((m -> 'body')::text, 'UTF8') ORDER BY i) AS bodies,
+         array_agg(1 ORDER BY i) AS json,
+         array_agg(-coalesce((m ->> 'priority')::int, 0) ORDER BY i) AS ranks,
+         array_agg(((m ->> 'at')::numeric * 1000000)::bigint ORDER BY i) AS dues,
+         array_agg(coalesce(((m ->> 'delay')::numeric * 1000000)::bigint, 0) ORDER BY i) AS delays,
+         array_agg(m ->> 'key' ORDER BY i) AS keys,
+         string_agg(left(coalesce(m ->> 'on_conflict', 'error'), 1), '' ORDER BY i) AS conflicts,
+         array_agg(coalesce((m ->> 'version')::int, 0) ORDER BY i) AS versions,
+         array_agg(m ->> 'type' ORDER BY i) AS types,
+         array_agg(convert_to((m -> 'headers')::text, 'UTF8') ORDER BY i) AS headers,
+         array_agg(((m ->> 'lease')::numeric * 1000000)::bigint ORDER BY i) AS leases,
+         array_agg((m ->> 'max_attempts')::int ORDER BY i) AS attempts,
+         array_agg(((m ->> 'expires')::numeric * 1000000)::bigint ORDER BY i) AS expires
+    INTO r FROM jsonb_array_elements(p_messages) WITH ORDINALITY e(m, i);
+  IF r.channels IS NULL THEN
+    RETURN;
+  END IF;
+  RETURN QUERY SELECT s.id, CASE s.outcome WHEN 's' THEN 'sent' WHEN 'd' THEN 'duplicate'
+      WHEN 'r' THEN 'replaced' WHEN 'f' THEN 'refused' WHEN 'c' THEN 'collapsed'
+      WHEN 'e' THEN 'conflict' WHEN 'm' THEN 'full' ELSE 'not sent' END
+    FROM fairlead.send_rows(p_queue, r.channels, r.bodies, r.json, r.ranks, r.dues, r.delays,
+      CASE WHEN EXISTS (SELECT 1 FROM unnest(r.keys) k WHERE k IS NOT NULL) THEN r.keys END,
+      r.conflicts, r.versions, r.types, r.headers, r.leases, r.attempts, r.expires, p_now) s;
+END $$;

@@ -1,0 +1,356 @@
+-- Fairlead on PostgreSQL: the verbs that end or move a delivery.
+--
+-- Every *_rows function takes leases (id, delivery number) as two arrays and answers the ids whose
+-- lease was lost; with p_strict a lost lease raises FL001, so that a transaction which acks a
+-- delivery it no longer holds cannot commit. Rows are reached by primary key, never through the
+-- partial indexes, whose dead entries pile up while somebody holds an old snapshot.
+
+CREATE FUNCTION fairlead.lost_of(p_queue text, p_ids bigint[], p_done bigint[], p_strict boolean)
+RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE v_lost bigint[];
+BEGIN
+  IF coalesce(cardinality(p_done), 0) = cardinality(p_ids) THEN
+    RETURN '{}';
+  END IF;
+  v_lost := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) i WHERE i <> ALL (coalesce(p_done, '{}')));
+  IF p_strict AND cardinality(v_lost) > 0 THEN
+    RAISE EXCEPTION 'the lease on message % of queue % is lost', v_lost[1], quote_literal(p_queue)
+      USING ERRCODE = 'FL001', DETAIL = v_lost[1]::text;
+  END IF;
+  RETURN v_lost;
+END $$;
+
+-- Death: dead where it is, or on its way in the dead-letter queue.
+CREATE FUNCTION fairlead.bury(q fairlead.queue, p_ids bigint[], p_error text, p_now bigint)
+RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE t fairlead.queue;
+BEGIN
+  IF q.dead_letter IS NOT NULL AND q.dead_letter <> q.name THEN
+    SELECT * INTO t FROM fairlead.queue WHERE name = q.dead_letter;
+  END IF;
+  IF t.id IS NOT NULL THEN
+    UPDATE fairlead.message SET lane = t.lane, origin = q.id, state = 'r', due_at = p_now, attempts = 0,
+        key = NULL, expires_at = p_now + t.expires_us, error = p_error, lease_until = NULL,
+        lease_no = NULL, permit_id = NULL, begun = false, recovered = false
+      WHERE id = ANY (p_ids);
+    INSERT INTO fairlead.tally (queue_id, at, sent) VALUES (t.id, p_now, cardinality(p_ids));
+  ELSE
+    UPDATE fairlead.message SET state = 'x', finished_at = p_now, error = p_error, lease_until = NULL,
+        lease_no = NULL, permit_id = NULL, begun = false, recovered = false
+      WHERE id = ANY (p_ids);
+  END IF;
+END $$;
+
+CREATE FUNCTION fairlead.ack_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_strict boolean, p_now bigint)
+RETURNS bigint[] LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  q fairlead.queue := fairlead.queue_row(p_queue);
+  v_done bigint[];
+BEGIN
+  -- @stop ack.start
+  IF q.retention_us = 0 THEN
+    WITH gone AS (
+      DELETE FROM fairlead.message m USING unnest(p_ids, p_deliveries) u(id, d)
+        WHERE m.id = u.id AND m.state = 'l' AND m.deliveries = u.d AND m.lane = q.lane
+        RETURNING m.id)
+    SELECT array_agg(id) INTO v_done FROM gone;
+  ELSE
+    WITH kept AS (
+      UPDATE fairlead.message m SET state = 'd', finished_at = fairlead.now_us(p_now), lease_until = NULL,
+          lease_no = NULL, permit_id = NULL, begun = false, recovered = false
+        FROM unnest(p_ids, p_deliveries) u(id, d)
+        WHERE m.id = u.id AND m.state = 'l' AND m.deliveries = u.d AND m.lane = q.lane
+        RETURNING m.id)
+    SELECT array_agg(id) INTO v_done FROM kept;
+  END IF;
+  IF v_done IS NOT NULL THEN
+    INSERT INTO fairlead.tally (queue_id, at, acked) VALUES (q.id, fairlead.now_us(p_now), cardinality(v_done));
+  END IF;
+  RETURN fairlead.lost_of(p_queue, p_ids, v_done, p_strict);
+END $$;
+
+CREATE FUNCTION fairlead.complete_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_result bytea,
+  p_result_json int, p_strict boolean, p_now bigint)
+RETURNS bigint[] LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  q fairlead.queue := fairlead.queue_row(p_queue);
+  v_now bigint := fairlead.now_us(p_now);
+  v_done bigint[];
+BEGIN
+  WITH kept AS (
+    UPDATE fairlead.message m SET state = 'd', finished_at = v_now, result = p_result,
+        json = (m.json & ~4) | (p_result_json * 4), attempts = 0, error = NULL, lease_until = NULL,
+        lease_no = NULL, permit_id = NULL, begun = false, recovered = false
+      FROM unnest(p_ids, p_deliveries) u(id, d)
+      WHERE m.id = u.id AND m.state = 'l' AND m.deliveries = u.d AND m.lane = q.lane
+      RETURNING m.id)
+  SELECT array_agg(id) INTO v_done FROM kept;
+  IF v_done IS NOT NULL THEN
+    INSERT INTO fairlead.tally (queue_id, at, completed) VALUES (q.id, v_now, cardinality(v_done));
+  END IF;
+  RETURN fairlead.lost_of(p_queue, p_ids, v_done, p_strict);
+END $$;
+
+CREATE FUNCTION fairlead.defer_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_due bigint,
+  p_delay bigint, p_keep_memo boolean, p_memo bytea, p_memo_json int, p_strict boolean, p_now bigint)
+RETURNS bigint[] LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  q fairlead.queue := fairlead.queue_row(p_queue);
+  v_now bigint := fairlead.now_us(p_now);
+  v_due bigint := coalesce(p_due, v_now + p_delay);
+  v_done bigint[];
+BEGIN
+  WITH back AS (
+    UPDATE fairlead.message m SET state = CASE WHEN v_due <= v_now THEN 'r' ELSE 's' END, due_at = v_due,
+        attempts = 0, memo = CASE WHEN p_keep_memo THEN m.memo ELSE p_memo END,
+        json = CASE WHEN p_keep_memo THEN m.json ELSE (m.json & ~2) | (p_memo_json * 2) END,
+        lease_until = NULL, lease_no = NULL, permit_id = NULL, recovered = false
+      FROM unnest(p_ids, p_deliveries) u(id, d)
+      WHERE m.id = u.id AND m.state = 'l' AND m.deliveries = u.d AND m.lane = q.lane
+      RETURNING m.id)
+  SELECT array_agg(id) INTO v_done FROM back;
+  IF v_done IS NOT NULL THEN
+    INSERT INTO fairlead.tally (queue_id, at, deferred) VALUES (q.id, v_now, cardinality(v_done));
+  END IF;
+  RETURN fairlead.lost_of(p_queue, p_ids, v_done, p_strict);
+END $$;
+
+-- fail (p_kill false) and kill (p_kill true).
+CREATE FUNCTION fairlead.fail_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_error text,
+  p_delay bigint, p_details bytea, p_reference text, p_kill boolean, p_strict boolean, p_now bigint)
+RETURNS bigint[] LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  q fairlead.queue := fairlead.queue_row(p_queue);
+  v_now bigint := fairlead.now_us(p_now);
+  v_done bigint[];
+  v_dead bigint[];
+BEGIN
+  SELECT array_agg(x.id), array_agg(x.id) FILTER (WHERE x.dies) INTO v_done, v_dead FROM (
+    SELECT m.id, p_kill OR (coalesce(m.max_attempts, q.max_attempts) > 0
+        AND m.attempts >= coalesce(m.max_attempts, q.max_attempts)) AS dies
+      FROM unnest(p_ids, p_deliveries) u(id, d) JOIN fairlead.message m ON m.id = u.id
+      WHERE m.state = 'l' AND m.deliveries = u.d AND m.lane = q.lane
+      FOR UPDATE OF m) x;
+  v_done := ARRAY(SELECT DISTINCT i FROM unnest(v_done) i);
+  IF cardinality(v_done) > 0 THEN
+    INSERT INTO fairlead.failure (queue_id, message_id, key, attempt, at, killed, error, details, reference)
+      SELECT q.id, m.id, m.key, m.attempts, v_now, coalesce(m.id = ANY (v_dead), false), p_error, p_details, p_reference
+      FROM fairlead.message m WHERE m.id = ANY (v_done) ORDER BY m.id;
+    UPDATE fairlead.message m SET
+        due_at = v_now + x.wait, state = CASE WHEN x.wait = 0 THEN 'r' ELSE 's' END,
+        error = p_error, lease_until = NULL, lease_no = NULL, permit_id = NULL, recovered = false
+      FROM (SELECT o.id, coalesce(p_delay, least(q.backoff_max_us,
+              q.backoff_initial_us * power(q.backoff_factor::float8, least(o.attempts - 1, 60))))::bigint AS wait
+            FROM fairlead.message o WHERE o.id = ANY (v_done) AND NOT coalesce(o.id = ANY (v_dead), false)) x
+      WHERE m.id = x.id;
+    IF v_dead IS NOT NULL THEN
+      v_dead := ARRAY(SELECT DISTINCT i FROM unnest(v_dead) i);
+      PERFORM fairlead.bury(q, v_dead, p_error, v_now);
+    END IF;
+    INSERT INTO fairlead.tally (queue_id, at, failed, killed, errors) VALUES (q.id, v_now,
+      CASE WHEN NOT p_kill THEN cardinality(v_done) END, cardinality(v_dead), cardinality(v_done));
+  END IF;
+  RETURN fairlead.lost_of(p_queue, p_ids, v_done, p_strict);
+END $$;
+
+-- The lost ids, and the new lease_until of the last lease in the list that was extended.
+CREATE FUNCTION fairlead.extend_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_lease bigint,
+  p_strict boolean, p_now bigint, OUT lost bigint[], OUT lease_until bigint)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+  q fairlead.queue := fairlead.queue_row(p_queue);
+  v_now bigint := fairlead.now_us(p_now);
+  v_done bigint[];
+BEGIN
+  WITH longer AS (
+    UPDATE fairlead.message m
+      SET lease_until = greatest(m.lease_until, v_now + coalesce(p_lease, m.lease_us, q.lease_us))
+      FROM unnest(p_ids, p_deliveries) WITH ORDINALITY u(id, d, i)
+      WHERE m.id = u.id AND m.state = 'l' AND m.deliveries = u.d AND m.lane = q.lane
+      RETURNING m.id, m.lease_until, u.i)
+  SELECT array_agg(id), (array_agg(l.lease_until ORDER BY i DESC))[1] INTO v_done, extend_rows.lease_until
+    FROM longer l;
+  lost := fairlead.lost_of(p_queue, p_ids, v_done, p_strict);
+END $$;
+
+CREATE FUNCTION fairlead.release_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_strict boolean, p_now bigint)
+RETURNS bigint[] LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  q fairlead.queue := fairlead.queue_row(p_queue);
+  v_done bigint[];
+BEGIN
+  WITH back AS (
+    UPDATE fairlead.message m SET state = 'r', attempts = greatest(m.attempts - 1, 0), lease_until = NULL,
+        lease_no = NULL, permit_id = NULL
+      FROM unnest(p_ids, p_deliveries) u(id, d)
+      WHERE m.id = u.id AND m.state = 'l' AND m.deliveries = u.d AND m.lane = q.lane
+      RETURNING m.id)
+  SELECT array_agg(id) INTO v_done FROM back;
+  IF v_done IS NOT NULL THEN
+    INSERT INTO fairlead.tally (queue_id, at, released) VALUES (q.id, fairlead.now_us(p_now), cardinality(v_done));
+  END IF;
+  RETURN fairlead.lost_of(p_queue, p_ids, v_done, p_strict);
+END $$;
+
+-- c cancelled, l leased (nothing done), n nothing to cancel.
+CREATE FUNCTION fairlead.cancel_row(p_queue text, p_id bigint, p_key text, p_force boolean, p_now bigint)
+RETURNS text LANGUAGE plpgsql
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  q fairlead.queue := fairlead.queue_row(p_queue);
+  m fairlead.message;
+BEGIN
+  IF p_id IS NOT NULL THEN
+    SELECT * INTO m FROM fairlead.message WHERE id = p_id AND lane = q.lane FOR UPDATE;
+  ELSE
+    SELECT * INTO m FROM fairlead.message WHERE lane = q.lane AND key = p_key FOR UPDATE;
+  END IF;
+  IF m.id IS NULL OR m.expires_at <= fairlead.now_us(p_now) OR (m.state IN ('d', 'x') AND NOT p_force) THEN
+    RETURN 'n';
+  ELSIF m.state = 'l' AND NOT p_force THEN
+    RETURN 'l';
+  END IF;
+  DELETE FROM fairlead.message WHERE id = m.id;
+  INSERT INTO fairlead.tally (queue_id, at, cancelled) VALUES (q.id, fairlead.now_us(p_now), 1);
+  RETURN 'c';
+END $$;
+
+CREATE FUNCTION fairlead.reschedule_row(p_queue text, p_id bigint, p_key text, p_due bigint, p_delay bigint,
+  p_rank int, p_now bigint)
+RETURNS text LANGUAGE plpgsql
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  q fairlead.queue := fairlead.queue_row(p_queue);
+  v_now bigint := fairlead.now_us(p_now);
+  m fairlead.message;
+  v_due bigint;
+BEGIN
+  IF p_id IS NOT NULL THEN
+    SELECT * INTO m FROM fairlead.message WHERE id = p_id AND lane = q.lane FOR UPDATE;
+  ELSE
+    SELECT * INTO m FROM fairlead.message WHERE lane = q.lane AND key = p_key FOR UPDATE;
+  END IF;
+  IF m.id IS NULL OR m.expires_at <= v_now OR m.state NOT IN ('s', 'r', 'l') THEN
+    RETURN 'n';
+  ELSIF m.state = 'l' THEN
+    RETURN 'l';
+  END IF;
+  v_due := coalesce(p_due, v_now + p_delay, m.due_at);
+  UPDATE fairlead.message SET due_at = v_due, rank = coalesce(p_rank, m.rank),
+      state = CASE WHEN v_due <= v_now THEN 'r' ELSE 's' END
+    WHERE id = m.id;
+  RETURN 'c';
+END $$;
+
+-- New life for the dead, earliest first, here or in another queue.
+CREATE FUNCTION fairlead.redrive(p_queue text, p_to text DEFAULT NULL, p_limit int DEFAULT 2147483647,
+  p_delay_us bigint DEFAULT 0, p_now bigint DEFAULT NULL)
+RETURNS int LANGUAGE plpgsql
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  q fairlead.queue := fairlead.queue_row(p_queue);
+  t fairlead.queue := fairlead.queue_row(coalesce(p_to, p_queue));
+  v_now bigint := fairlead.now_us(p_now);
+  v_n int;
+BEGIN
+  WITH moved AS (
+    UPDATE fairlead.message m SET lane = t.lane, state = CASE WHEN p_delay_us = 0 THEN 'r' ELSE 's' END,
+        due_at = v_now + p_delay_us, attempts = 0, finished_at = NULL, begun = false,
+        key = CASE WHEN t.id = q.id THEN m.key END,
+        expires_at = CASE WHEN t.id = q.id THEN m.expires_at ELSE v_now + t.expires_us END,
+        origin = CASE WHEN t.id = q.id THEN m.origin END
+      WHERE m.id = ANY (ARRAY(SELECT d.id FROM fairlead.message d
+          WHERE d.lane = q.lane AND d.state = 'x' AND (d.expires_at IS NULL OR d.expires_at > v_now)
+          ORDER BY d.finished_at, d.id LIMIT p_limit FOR UPDATE SKIP LOCKED))
+      RETURNING 1)
+  SELECT count(*) INTO v_n FROM moved;
+  IF v_n > 0 AND t.id <> q.id THEN
+    INSERT INTO fairlead.tally (queue_id, at, sent) VALUES (t.id, v_now, v_n);
+  END IF;
+  RETURN v_n;
+END $$;
+
+CREATE FUNCTION fairlead.discard(p_queue text, p_state text, p_limit int, p_now bigint DEFAULT NULL)
+RETURNS int LANGUAGE plpgsql
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  q fairlead.queue := fairlead.queue_row(p_queue);
+  v_ids bigint[];
+BEGIN
+  IF p_state = 'x' THEN
+    v_ids := ARRAY(SELECT d.id FROM fairlead.message d WHERE d.lane = q.lane AND d.state = 'x'
+      ORDER BY d.finished_at, d.id LIMIT p_limit FOR UPDATE SKIP LOCKED);
+  ELSE
+    v_ids := ARRAY(SELECT d.id FROM fairlead.message d WHERE d.lane = q.lane AND d.state = 'd'
+      ORDER BY d.finished_at, d.id LIMIT p_limit FOR UPDATE SKIP LOCKED);
+  END IF;
+  IF cardinality(v_ids) > 0 THEN
+    DELETE FROM fairlead.message WHERE id = ANY (v_ids);
+    INSERT INTO fairlead.tally (queue_id, at, cancelled) VALUES (q.id, fairlead.now_us(p_now), cardinality(v_ids));
+  END IF;
+  RETURN cardinality(v_ids);
+END $$;
+
+-- The SQL door: one lease per call. A lost lease is an error.
+CREATE FUNCTION fairlead.ack(p_queue text, p_id bigint, p_delivery int, p_now bigint DEFAULT NULL)
+RETURNS void LANGUAGE sql AS $$
+  SELECT fairlead.ack_rows(p_queue, ARRAY[p_id], ARRAY[p_delivery], true, p_now) $$;
+
+CREATE FUNCTION fairlead.complete(p_queue text, p_id bigint, p_delivery int, p_result jsonb DEFAULT NULL,
+  p_now bigint DEFAULT NULL) RETURNS void LANGUAGE sql AS $$
+  SELECT fairlead.complete_rows(p_queue, ARRAY[p_id], ARRAY[p_delivery], convert_to(p_result::text, 'UTF8'),
+    (p_result IS NOT NULL)::int, true, p_now) $$;
+
+-- p_memo NULL keeps the memo.
+CREATE FUNCTION fairlead.defer(p_queue text, p_id bigint, p_delivery int, p_delay interval DEFAULT '0',
+  p_memo jsonb DEFAULT NULL, p_now bigint DEFAULT NULL) RETURNS void LANGUAGE sql AS $$
+  SELECT fairlead.defer_rows(p_queue, ARRAY[p_id], ARRAY[p_delivery], NULL,
+    (extract(epoch FROM p_delay) * 1000000)::bigint, p_memo IS NULL, convert_to(p_memo::text, 'UTF8'),
+    (p_memo IS NOT NULL)::int, true, p_now) $$;
+
+-- p_delay NULL: the queue's back-off.
+CREATE FUNCTION fairlead.fail(p_queue text, p_id bigint, p_delivery int, p_error text DEFAULT 'failed',
+  p_delay interval DEFAULT NULL, p_details jsonb DEFAULT NULL, p_reference text DEFAULT NULL,
+  p_now bigint DEFAULT NULL) RETURNS void LANGUAGE sql AS $$
+  SELECT fairlead.fail_rows(p_queue, ARRAY[p_id], ARRAY[p_delivery], p_error,
+    (extract(epoch FROM p_delay) * 1000000)::bigint, convert_to(p_details::text, 'UTF8'), p_reference,
+    false, true, p_now) $$;
+
+CREATE FUNCTION fairlead.kill(p_queue text, p_id bigint, p_delivery int, p_error text DEFAULT 'killed',
+  p_details jsonb DEFAULT NULL, p_reference text DEFAULT NULL, p_now bigint DEFAULT NULL)
+RETURNS void LANGUAGE sql AS $$
+  SELECT fairlead.fail_rows(p_queue, ARRAY[p_id], ARRAY[p_delivery], p_error, NULL,
+    convert_to(p_details::text, 'UTF8'), p_reference, true, true, p_now) $$;
+
+CREATE FUNCTION fairlead.extend(p_queue text, p_id bigint, p_delivery int, p_lease interval DEFAULT NULL,
+  p_now bigint DEFAULT NULL) RETURNS timestamptz LANGUAGE sql AS $$
+  SELECT to_timestamp(e.lease_until / 1000000.0) FROM fairlead.extend_rows(p_queue, ARRAY[p_id],
+    ARRAY[p_delivery], (extract(epoch FROM p_lease) * 1000000)::bigint, true, p_now) e $$;
+
+CREATE FUNCTION fairlead.release(p_queue text, p_id bigint, p_delivery int, p_now bigint DEFAULT NULL)
+RETURNS void LANGUAGE sql AS $$
+  SELECT fairlead.release_rows(p_queue, ARRAY[p_id], ARRAY[p_delivery], true, p_now) $$;
+
+CREATE FUNCTION fairlead.cancel(p_queue text, p_id bigint DEFAULT NULL, p_key text DEFAULT NULL,
+  p_force boolean DEFAULT false, p_now bigint DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE v text := fairlead.cancel_row(p_queue, p_id, p_key, p_force, p_now);
+BEGIN
+  IF v = 'l' THEN
+    RAISE EXCEPTION 'the message is leased' USING ERRCODE = 'FL010', HINT = 'pass p_force => true';
+  END IF;
+  RETURN v = 'c';
+END $$;

@@ -1,0 +1,190 @@
+-- Fairlead on PostgreSQL: receive.
+--
+-- The ready index is ordered by channel, so "the next channel after this one with something ready"
+-- is one probe. Round-robin needs no state but the consumer's own cursor (last channel served,
+-- credit left of its turn); no channel row is ever written. What each step promises is in
+-- docs/semantics.md §4. Lock order: queue gate, channel gates by name, messages.
+
+CREATE TYPE fairlead.delivery AS (
+  id bigint, channel text, body bytea, headers bytea, key text, version int, type text, priority int,
+  due_at bigint, created_at bigint, attempts int, deliveries int, memo bytea, lease_until bigint,
+  json smallint, recovered int);
+
+-- Expire, recover, promote: at most p_limit rows each. The floors are times below which the caller
+-- has swept lately: dead index entries before them are not visited again.
+CREATE FUNCTION fairlead.sweep(q fairlead.queue, p_limit int, p_now bigint, p_lease_floor bigint, p_due_floor bigint,
+  OUT activated int, OUT recovered int, OUT killed int, OUT expired int, OUT removed int)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+  v_ids bigint[];
+  v_permits bigint[];
+  v_alive bigint[];
+  v_dead bigint[];
+BEGIN
+  activated := 0; recovered := 0; killed := 0; expired := 0; removed := 0;
+
+  WITH gone AS (
+    DELETE FROM fairlead.message m WHERE m.id = ANY (ARRAY(
+        SELECT e.id FROM fairlead.message e WHERE e.lane = q.lane AND e.expires_at <= p_now
+        ORDER BY e.expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED))
+      RETURNING m.deliveries)
+  SELECT count(*), count(*) FILTER (WHERE g.deliveries = 0) INTO removed, expired FROM gone g;
+
+  SELECT array_agg(x.id), array_agg(x.permit_id) FILTER (WHERE x.permit_id IS NOT NULL)
+    INTO v_ids, v_permits
+    FROM (SELECT m.id, m.permit_id FROM fairlead.message m
+      WHERE m.lane = q.lane AND m.state = 'l' AND m.lease_until <= p_now AND m.lease_until >= p_lease_floor
+      ORDER BY m.lease_until LIMIT p_limit FOR UPDATE SKIP LOCKED) x;
+  -- @stop sweep.recover
+  IF v_ids IS NOT NULL THEN
+    IF v_permits IS NOT NULL THEN
+      -- Deleting an expired permit is what keeps a late heartbeat from reviving it. One that is
+      -- locked is being extended right now: its leases are left for the next sweep.
+      DELETE FROM fairlead.permit p WHERE p.id = ANY (ARRAY(
+        SELECT o.id FROM fairlead.permit o WHERE o.id = ANY (v_permits) AND o.expires_at <= p_now
+        FOR UPDATE SKIP LOCKED));
+      WITH moved AS (
+        UPDATE fairlead.message m SET lease_until = p.expires_at FROM fairlead.permit p
+          WHERE m.id = ANY (v_ids) AND p.id = m.permit_id RETURNING m.id)
+      SELECT array_agg(id) INTO v_alive FROM moved;
+      v_ids := ARRAY(SELECT i FROM unnest(v_ids) i WHERE i <> ALL (coalesce(v_alive, '{}')));
+    END IF;
+    v_dead := ARRAY(SELECT m.id FROM fairlead.message m WHERE m.id = ANY (v_ids)
+      AND coalesce(m.max_attempts, q.max_attempts) > 0
+      AND m.attempts >= coalesce(m.max_attempts, q.max_attempts));
+    IF cardinality(v_dead) > 0 THEN
+      INSERT INTO fairlead.failure (queue_id, message_id, key, attempt, at, killed, error)
+        SELECT q.id, m.id, m.key, m.attempts, p_now, true, 'lease expired with no attempts left'
+        FROM fairlead.message m WHERE m.id = ANY (v_dead) ORDER BY m.id;
+      PERFORM fairlead.bury(q, v_dead, 'lease expired with no attempts left', p_now);
+      killed := cardinality(v_dead);
+      v_ids := ARRAY(SELECT i FROM unnest(v_ids) i WHERE i <> ALL (v_dead));
+    END IF;
+    UPDATE fairlead.message m SET state = 'r', recovered = true, lease_until = NULL, lease_no = NULL,
+        permit_id = NULL
+      WHERE m.id = ANY (v_ids);
+    recovered := coalesce(cardinality(v_ids), 0);
+  END IF;
+
+  WITH due AS (
+    UPDATE fairlead.message m SET state = 'r' WHERE m.id = ANY (ARRAY(
+        SELECT s.id FROM fairlead.message s WHERE s.lane = q.lane AND s.state = 's' AND s.due_at <= p_now
+          AND s.due_at >= p_due_floor
+        ORDER BY s.due_at LIMIT p_limit FOR UPDATE SKIP LOCKED))
+      RETURNING 1)
+  SELECT count(*) INTO activated FROM due;
+END $$;
+
+-- Fold up to p_limit tally rows into the per-minute history. One folder at a time; others pass by.
+CREATE FUNCTION fairlead.fold(p_queue_id int, p_limit int) RETURNS int
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE v_n int;
+BEGIN
+  PERFORM 1 FROM fairlead.history h WHERE h.queue_id = p_queue_id AND h.minute = 0 FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN
+    RETURN 0;
+  END IF;
+  WITH gone AS (
+    DELETE FROM fairlead.tally t WHERE t.id = ANY (ARRAY(
+        SELECT o.id FROM fairlead.tally o WHERE o.queue_id = p_queue_id ORDER BY o.id LIMIT p_limit
+        FOR UPDATE SKIP LOCKED))
+      RETURNING t.*
+  ), summed AS (
+    INSERT INTO fairlead.history AS h
+      SELECT p_queue_id, g.at / 60000000 * 60000000, coalesce(sum(sent), 0), coalesce(sum(delivered), 0),
+        coalesce(sum(acked), 0), coalesce(sum(completed), 0), coalesce(sum(deferred), 0),
+        coalesce(sum(failed), 0), coalesce(sum(killed), 0), coalesce(sum(recovered), 0),
+        coalesce(sum(released), 0), coalesce(sum(cancelled), 0), coalesce(sum(expired), 0),
+        coalesce(sum(errors), 0)
+      FROM gone g GROUP BY 2 ORDER BY 2
+      ON CONFLICT (queue_id, minute) DO UPDATE SET
+        sent = h.sent + excluded.sent, delivered = h.delivered + excluded.delivered,
+        acked = h.acked + excluded.acked, completed = h.completed + excluded.completed,
+        deferred = h.deferred + excluded.deferred, failed = h.failed + excluded.failed,
+        killed = h.killed + excluded.killed, recovered = h.recovered + excluded.recovered,
+        released = h.released + excluded.released, cancelled = h.cancelled + excluded.cancelled,
+        expired = h.expired + excluded.expired, errors = h.errors + excluded.errors)
+  SELECT count(*) INTO v_n FROM gone;
+  RETURN v_n;
+END $$;
+
+-- The next p_most channels of one version with something ready, after p_after (NULL: from the
+-- start), up to p_upto. Hinted channels are entered at their hint, and only the gaps between them
+-- are probed, so that dead index entries of drained messages are not visited. `hints` has the
+-- index of the hint that a channel may be read from, or NULL.
+CREATE FUNCTION fairlead.walk(p_lane int, p_version int, p_after text, p_upto text, p_most int,
+  p_channels text[], p_ranks int[], p_dues bigint[], p_ids bigint[], OUT channels text[], OUT hints int[])
+LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+  -- Above every name: names have at most 255 bytes.
+  v_top CONSTANT text COLLATE "C" := repeat(chr(1114111), 64);
+  v_k int := 1;
+  v_n int := 0;
+  v_after text COLLATE "C" := p_after;
+BEGIN
+  channels := '{}';
+  hints := '{}';
+  IF p_after IS NULL THEN
+    -- The channel '' sorts before all others; no name is less than it to start after.
+    v_after := '';
+    IF p_channels[1] = '' THEN
+      IF EXISTS (SELECT 1 FROM fairlead.message m WHERE m.lane = p_lane AND m.version = p_version
+          AND m.channel = '' AND m.state = 'r' AND m.rank < p_ranks[1]) THEN
+        channels := ARRAY[''];
+        hints := ARRAY[NULL::int];
+      ELSIF EXISTS (SELECT 1 FROM fairlead.message m WHERE m.lane = p_lane AND m.version = p_version
+          AND m.channel = '' AND m.state = 'r' AND (m.rank, m.due_at, m.id) > (p_ranks[1], p_dues[1], p_ids[1])) THEN
+        channels := ARRAY[''];
+        hints := ARRAY[1];
+      END IF;
+    ELSIF EXISTS (SELECT 1 FROM fairlead.message m WHERE m.lane = p_lane AND m.version = p_version
+        AND m.channel = '' AND m.state = 'r') THEN
+      channels := ARRAY[''];
+      hints := ARRAY[NULL::int];
+    END IF;
+    v_n := cardinality(channels);
+  END IF;
+  WHILE p_channels[v_k] <= v_after LOOP
+    v_k := v_k + 1;
+  END LOOP;
+  IF v_n >= p_most THEN
+    RETURN;
+  END IF;
+  SELECT channels || coalesce(array_agg(s.channel) FILTER (WHERE s.live), '{}'),
+         hints || coalesce(array_agg(s.hint) FILTER (WHERE s.live), '{}')
+    INTO walk.channels, walk.hints
+    FROM (
+      WITH RECURSIVE step(channel, k, live, hint, n) AS (
+        SELECT v_after COLLATE "C", v_k, false, NULL::int, v_n
+        UNION ALL
+        SELECT coalesce(g.channel, h.channel) COLLATE "C",
+               CASE WHEN g.channel IS NULL THEN w.k + 1 ELSE w.k END,
+               g.channel IS NOT NULL OR p.above OR p.ahead,
+               CASE WHEN g.channel IS NULL AND NOT p.above THEN w.k END,
+               w.n + (g.channel IS NOT NULL OR p.above OR p.ahead)::int
+        FROM step w
+        CROSS JOIN LATERAL (SELECT CASE WHEN p_channels[w.k] <= coalesce(p_upto, v_top) COLLATE "C" THEN p_channels[w.k] END AS channel) h
+        CROSS JOIN LATERAL (SELECT (
+          SELECT m.channel FROM fairlead.message m
+            WHERE m.lane = p_lane AND m.version = p_version AND m.state = 'r'
+              AND m.channel > w.channel AND m.channel < coalesce(h.channel, v_top) COLLATE "C"
+              AND m.channel <= coalesce(p_upto, v_top) COLLATE "C"
+            ORDER BY m.channel LIMIT 1) AS channel) g
+        CROSS JOIN LATERAL (SELECT
+          CASE WHEN g.channel IS NULL AND h.channel IS NOT NULL THEN EXISTS (
+            SELECT 1 FROM fairlead.message m WHERE m.lane = p_lane AND m.version = p_version
+              AND m.channel = h.channel AND m.state = 'r' AND m.rank < p_ranks[w.k]) END AS above,
+          CASE WHEN g.channel IS NULL AND h.channel IS NOT NULL THEN EXISTS (
+            SELECT 1 FROM fairlead.message m WHERE m.lane = p_lane AND m.version = p_version
+              AND m.channel = h.channel AND m.state = 'r'
+              AND (m.rank, m.due_at, m.id) > (p_ranks[w.k], p_dues[w.k], p_ids[w.k])) END AS ahead) p
+        WHERE w.n < p_most AND coalesce(g.channel, h.channel) IS NOT NULL
+      )
+      SELECT * FROM step) s;
+END $$;

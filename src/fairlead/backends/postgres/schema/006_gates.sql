@@ -1,0 +1,213 @@
+-- Fairlead on PostgreSQL: which channels are open, and the gates under which limited ones give.
+
+-- What each channel may give now, by its policy: `room` NULL is without limit, 0 is closed; `wait`
+-- is set for a channel that only its rate keeps closed. `p_floors` maps a channel to the oldest
+-- live lease its consumer saw: leases are counted from there on.
+CREATE FUNCTION fairlead.judge(q fairlead.queue, p_names text[], p_floors jsonb, p_now bigint)
+RETURNS TABLE (i bigint, channel text, weight int, gated boolean, room int, ordered boolean,
+               "interval" bigint, wait bigint, has_gate boolean, floor bigint)
+LANGUAGE plpgsql VOLATILE ROWS 100
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY
+  SELECT u.i, u.channel, e.weight, e.conc IS NOT NULL OR e.step IS NOT NULL OR e.ordered,
+    CASE WHEN e.paused OR s.blocked THEN 0
+         ELSE least(e.conc - l.n, r.allowed, 2147483647)::int END,
+    e.ordered, e.step,
+    CASE WHEN NOT e.paused AND NOT s.blocked AND r.allowed = 0 AND (e.conc IS NULL OR e.conc > l.n)
+         THEN r.base - r.tolerance - p_now END,
+    g.queue_id IS NOT NULL, l.floor
+  FROM unnest(p_names) WITH ORDINALITY u(channel, i)
+  LEFT JOIN fairlead.policy p ON p.queue_id = q.id AND p.channel = u.channel
+  LEFT JOIN fairlead.gate g ON g.queue_id = q.id AND g.channel = u.channel
+  CROSS JOIN LATERAL (SELECT
+    CASE WHEN p.queue_id IS NULL THEN q.max_concurrency ELSE p.max_concurrency END AS conc,
+    CASE WHEN p.queue_id IS NULL THEN (q.rate_period_us + q.rate_count - 1) / q.rate_count
+         ELSE (p.rate_period_us + p.rate_count - 1) / p.rate_count END AS step,
+    coalesce(p.burst, q.burst) AS burst,
+    coalesce(p.weight, q.weight) AS weight,
+    coalesce(p.paused, q.channel_paused) <> 0 AS paused,
+    coalesce(p.ordered, q.ordered) <> 0 AS ordered) e
+  CROSS JOIN LATERAL (
+    SELECT count(*)::int AS n, min(z.lease_no) AS floor FROM (
+      SELECT m.lease_no FROM fairlead.message m
+      WHERE m.lane = q.lane AND m.channel = u.channel AND m.state = 'l'
+        AND m.lease_no >= coalesce((p_floors ->> u.channel)::bigint, 0)
+      ORDER BY m.lease_no
+      LIMIT CASE WHEN e.conc IS NOT NULL THEN e.conc WHEN e.ordered THEN 1 ELSE 0 END) z) l
+  CROSS JOIN LATERAL (SELECT e.ordered AND (l.n > 0 OR EXISTS (
+      SELECT 1 FROM fairlead.message b
+      WHERE b.lane = q.lane AND b.channel = u.channel AND b.begun AND b.state IN ('s', 'l'))) AS blocked) s
+  CROSS JOIN LATERAL (SELECT b.base, b.tolerance,
+      CASE WHEN e.step IS NULL THEN NULL WHEN b.base - p_now > b.tolerance THEN 0
+           ELSE least((b.tolerance - (b.base - p_now)) / e.step + 1, 2147483647) END AS allowed
+    FROM (SELECT greatest(coalesce(g.tat, 0), p_now) AS base, (e.burst - 1) * e.step AS tolerance) b) r
+  ORDER BY u.i;
+END $$;
+
+-- Of the named channels, in their order, those that are open, at most p_need; the gates of limited
+-- ones are locked first and their leases counted again under the lock. `looked` is how many names
+-- were dealt with. Gates of p_wait (channels whose acks this call carries) are waited for, others
+-- passed by when somebody else is deciding.
+CREATE FUNCTION fairlead.open_channels(q fairlead.queue, p_names text[], p_need int, p_wait text[],
+  p_floors jsonb, p_given bigint, OUT channels text[], OUT weights int[], OUT rooms int[],
+  OUT ordered boolean[], OUT intervals bigint[], OUT wait bigint, OUT waiting text[], OUT looked int,
+  OUT floors jsonb)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+  v_names text[];
+  v_gates text[];
+  v_missing text[];
+  v_locked text[];
+BEGIN
+  -- Without a lock first: closed channels cost one probe each, and no gate is taken in vain.
+  WITH j AS (
+    SELECT j.*, count(*) FILTER (WHERE j.room IS DISTINCT FROM 0) OVER (ORDER BY j.i) AS rank
+    FROM fairlead.judge(q, p_names, p_floors, fairlead.now_us(p_given)) j
+  ), head AS (
+    SELECT * FROM j WHERE j.rank <= p_need AND NOT (j.rank = p_need AND j.room = 0))
+  SELECT count(*), array_agg(h.channel ORDER BY h.i) FILTER (WHERE h.room IS DISTINCT FROM 0),
+      array_agg(h.channel) FILTER (WHERE h.gated AND h.room > 0),
+      array_agg(h.channel ORDER BY h.channel COLLATE "C") FILTER (WHERE h.gated AND h.room > 0 AND NOT h.has_gate),
+      min(h.wait), array_agg(h.channel) FILTER (WHERE h.wait IS NOT NULL)
+    INTO looked, v_names, v_gates, v_missing, open_channels.wait, waiting FROM head h;
+  channels := '{}'; weights := '{}'; rooms := '{}'; ordered := '{}'; intervals := '{}';
+  IF v_names IS NULL THEN
+    RETURN;
+  END IF;
+  IF v_gates IS NOT NULL THEN
+    IF v_missing IS NOT NULL THEN
+      INSERT INTO fairlead.gate (queue_id, channel) SELECT q.id, c FROM unnest(v_missing) c
+        ON CONFLICT (queue_id, channel) DO NOTHING;
+    END IF;
+    IF p_wait && v_gates THEN
+      PERFORM 1 FROM fairlead.gate g
+        WHERE g.queue_id = q.id AND g.channel = ANY (ARRAY(
+          SELECT c FROM unnest(v_gates) c WHERE c = ANY (p_wait) ORDER BY c COLLATE "C"))
+        ORDER BY g.channel FOR UPDATE;
+    END IF;
+    SELECT array_agg(x.channel) INTO v_locked FROM (
+      SELECT g.channel FROM fairlead.gate g WHERE g.queue_id = q.id AND g.channel = ANY (v_gates)
+      ORDER BY g.channel FOR UPDATE SKIP LOCKED) x;
+    -- @stop receive.gate
+    v_names := ARRAY(SELECT c FROM unnest(v_names) c
+      WHERE c <> ALL (v_gates) OR c = ANY (coalesce(v_locked, '{}')));
+    -- The policy may have changed before the gate was ours.
+    SELECT * INTO q FROM fairlead.queue WHERE id = q.id;
+  END IF;
+  -- A new statement: a fresh snapshot under READ COMMITTED, so the count is exact. The clock is
+  -- read after the lock, so that the rate's time never goes back.
+  SELECT array_agg(j.channel ORDER BY j.i), array_agg(j.weight ORDER BY j.i),
+      array_agg(coalesce(j.room, 2147483647) ORDER BY j.i), array_agg(j.ordered ORDER BY j.i),
+      array_agg(j."interval" ORDER BY j.i),
+      jsonb_object_agg(j.channel, j.floor) FILTER (WHERE j.floor IS NOT NULL)
+    INTO channels, weights, rooms, ordered, intervals, floors
+    FROM fairlead.judge(q, v_names, p_floors, fairlead.now_us(p_given)) j
+    WHERE j.room IS DISTINCT FROM 0 AND (NOT j.gated OR j.channel = ANY (coalesce(v_locked, '{}')));
+  channels := coalesce(channels, '{}');
+END $$;
+
+-- The next messages of an ordered channel after the first p_skip: begun ones first, then the rest,
+-- a run without a gap from the head. A row somebody else has locked, or one that does not fit the
+-- filters, ends the run: nothing may overtake it.
+CREATE FUNCTION fairlead.take_ordered(p_lane int, p_channel text, p_skip int, p_quota int, p_version int,
+  p_types text[], p_max_rank int, p_now bigint)
+RETURNS TABLE (id bigint, rank int, due_at bigint, j bigint) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+  r record;
+  v_n int := 0;
+  v_most int := p_skip + p_quota;
+BEGIN
+  FOR r IN
+    SELECT x.*, fairlead.lock_row(x.id) AS locked FROM (
+      SELECT * FROM (
+        (SELECT m.id, m.rank, m.due_at, true AS begun, m.version, m.type, m.expires_at FROM fairlead.message m
+          WHERE m.lane = p_lane AND m.channel = p_channel AND m.begun AND m.state = 'r'
+          ORDER BY m.rank, m.due_at, m.id LIMIT v_most)
+        UNION ALL
+        (SELECT y.* FROM unnest(fairlead.ready_versions(p_lane)) v CROSS JOIN LATERAL (
+          SELECT m.id, m.rank, m.due_at, false, m.version, m.type, m.expires_at FROM fairlead.message m
+          WHERE m.lane = p_lane AND m.version = v AND m.channel = p_channel AND m.state = 'r' AND NOT m.begun
+          ORDER BY m.rank, m.due_at, m.id LIMIT v_most) y)) b
+      ORDER BY b.begun DESC, b.rank, b.due_at, b.id LIMIT v_most) x
+  LOOP
+    EXIT WHEN NOT r.locked OR r.rank > p_max_rank OR (p_version IS NOT NULL AND r.version <> p_version)
+      OR (p_types IS NOT NULL AND (r.type IS NULL OR r.type <> ALL (p_types))) OR r.expires_at <= p_now;
+    v_n := v_n + 1;
+    CONTINUE WHEN v_n <= p_skip;
+    id := r.id; rank := r.rank; due_at := r.due_at; j := v_n - p_skip;
+    RETURN NEXT;
+  END LOOP;
+END $$;
+
+-- True if the ready row could be locked at once.
+CREATE FUNCTION fairlead.lock_row(p_id bigint) RETURNS boolean LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+  PERFORM 1 FROM fairlead.message m WHERE m.id = p_id AND m.state = 'r' FOR UPDATE SKIP LOCKED;
+  RETURN FOUND;
+END $$;
+
+-- Lock up to quotas[i] eligible messages of channels[i] after the position (ranks, dues, ids)[i].
+-- The result is in the order of the turns: a channel gives `weights[i]` in each, of which `offs[i]`
+-- are used up. `credits` is what is left of the turn after each message.
+CREATE FUNCTION fairlead.take(p_lane int, p_versions int[], p_version int, p_channels text[], p_quotas int[],
+  p_weights int[], p_offs int[], p_ranks int[], p_dues bigint[], p_ids bigint[], p_ordered boolean[],
+  p_skips int[], p_types text[], p_max_rank int, p_now bigint,
+  OUT ids bigint[], OUT idx int[], OUT credits int[], OUT ranks int[], OUT dues bigint[])
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE v_version int := p_versions[1];
+BEGIN
+  IF cardinality(p_versions) = 1 AND p_ordered IS NULL THEN
+    SELECT array_agg(s.id), array_agg(s.i), array_agg(s.credit), array_agg(s.rank), array_agg(s.due_at)
+      INTO take.ids, take.idx, take.credits, take.ranks, take.dues FROM (
+      SELECT y.id, c.i::int AS i, (c.w - 1 - (c.off + y.j - 1) % c.w)::int AS credit, y.rank, y.due_at
+      FROM unnest(p_channels, p_quotas, p_weights, p_offs, p_ranks, p_dues, p_ids) WITH ORDINALITY
+        c(channel, quota, w, off, rank, due, id, i)
+      CROSS JOIN LATERAL (
+        SELECT z.id, z.rank, z.due_at, row_number() OVER () AS j FROM (
+          SELECT m.id, m.rank, m.due_at FROM fairlead.message m
+          WHERE m.lane = p_lane AND m.version = v_version AND m.channel = c.channel AND m.state = 'r'
+            AND (m.rank, m.due_at, m.id) > (c.rank, c.due, c.id) AND m.rank <= p_max_rank
+            AND (m.expires_at IS NULL OR m.expires_at > p_now)
+            AND (p_types IS NULL OR m.type = ANY (p_types))
+          ORDER BY m.rank, m.due_at, m.id LIMIT c.quota FOR UPDATE SKIP LOCKED) z) y
+      WHERE c.quota > 0
+      ORDER BY (c.off + y.j - 1) / c.w, c.i, y.j) s;
+  ELSE
+    SELECT array_agg(s.id), array_agg(s.i), array_agg(s.credit), array_agg(s.rank), array_agg(s.due_at)
+      INTO take.ids, take.idx, take.credits, take.ranks, take.dues FROM (
+      SELECT y.id, c.i::int AS i, (c.w - 1 - (c.off + y.j - 1) % c.w)::int AS credit, y.rank, y.due_at
+      FROM unnest(p_channels, p_quotas, p_weights, p_offs, p_ranks, p_dues, p_ids, p_ordered, p_skips)
+        WITH ORDINALITY c(channel, quota, w, off, rank, due, id, ordered, skip, i)
+      CROSS JOIN LATERAL (
+        SELECT x.id, x.rank, x.due_at, row_number() OVER (ORDER BY x.rank, x.due_at, x.id) AS j FROM (
+          SELECT z.* FROM unnest(p_versions) v CROSS JOIN LATERAL (
+            SELECT m.id, m.rank, m.due_at FROM fairlead.message m
+            WHERE m.lane = p_lane AND m.version = v AND m.channel = c.channel AND m.state = 'r'
+              AND NOT coalesce(c.ordered, false)
+              AND (m.rank, m.due_at, m.id) > (c.rank, c.due, c.id) AND m.rank <= p_max_rank
+              AND (m.expires_at IS NULL OR m.expires_at > p_now)
+              AND (p_types IS NULL OR m.type = ANY (p_types))
+            ORDER BY m.rank, m.due_at, m.id LIMIT c.quota FOR UPDATE SKIP LOCKED) z
+          ORDER BY z.rank, z.due_at, z.id LIMIT c.quota) x
+        UNION ALL
+        SELECT t.id, t.rank, t.due_at, t.j FROM fairlead.take_ordered(p_lane, c.channel, c.skip,
+          CASE WHEN c.ordered THEN c.quota ELSE 0 END, p_version, p_types, p_max_rank, p_now) t) y
+      WHERE c.quota > 0
+      ORDER BY (c.off + y.j - 1) / c.w, c.i, y.j) s;
+  END IF;
+  ids := coalesce(ids, '{}');
+  idx := coalesce(idx, '{}');
+END $$;

@@ -1,0 +1,212 @@
+-- Fairlead on PostgreSQL: what the library sends. The operations themselves are functions (schema/);
+-- these statements call them, or only read. Lists of numbers cross as text: '{1,2,3}' is dumped and
+-- parsed several times faster than a driver's array, and looks the same to every driver.
+
+-- fragment: row
+m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at, m.created_at, m.attempts,
+m.deliveries, m.memo, m.lease_until, m.json, m.recovered::int, m.state::text, m.result, m.error,
+m.finished_at, m.expires_at, m.max_attempts
+
+-- fragment: policy
+p.max_concurrency, p.rate_count, p.rate_period_us, p.burst, p.weight, p.paused, p.ordered, p.max_size
+
+-- name: clock()
+-- The database's clock.
+SELECT fairlead.now_us()
+
+-- name: schema_exists(schema)
+SELECT to_regclass(:schema::text || '.migration') IS NOT NULL
+
+-- name: applied()
+-- Which migrations are there, and the oldest client the newest of them serves.
+SELECT version, oldest_client FROM fairlead.migration ORDER BY version
+
+-- name: lock_migrations(schema)
+-- Two processes that migrate at once: one waits for the other.
+SELECT 1 FROM (SELECT pg_advisory_xact_lock(hashtextextended('fairlead.migrate.' || :schema::text, 0))) x
+
+-- name: record_migration(version, name, oldest_client)
+INSERT INTO fairlead.migration (version, name, oldest_client)
+VALUES (:version::int, :name::text, :oldest_client::int)
+
+-- name: queue_create(queue, settings, now)
+SELECT fairlead.queue_create(:queue::text, :settings::text::jsonb, :now::bigint)
+
+-- name: queue_set(queue, settings, now)
+SELECT 1 FROM (SELECT fairlead.queue_set(:queue::text, :settings::text::jsonb, :now::bigint)) x
+
+-- name: queues(queue)
+SELECT to_jsonb(q)::text FROM fairlead.queue q WHERE :queue::text IS NULL OR q.name = :queue::text ORDER BY q.name
+
+-- name: queue_purge(queue, reset, now)
+SELECT 1 FROM (SELECT fairlead.queue_purge(:queue::text, :reset::int <> 0, :now::bigint)) x
+
+-- name: queue_drop(queue, now)
+SELECT fairlead.queue_drop(:queue::text, :now::bigint)
+
+-- name: policy_set(queue, channel, max_concurrency, rate_count, rate_period_us, burst, weight, paused, ordered, max_size)
+SELECT 1 FROM (SELECT fairlead.policy_set(:queue::text, :channel::text, :max_concurrency::int, :rate_count::bigint,
+  :rate_period_us::bigint, :burst::int, :weight::int, :paused::int <> 0, :ordered::int <> 0, :max_size::int)) x
+
+-- name: policy_clear(queue, channel)
+SELECT fairlead.policy_clear(:queue::text, :channel::text)
+
+-- name: channels(queue, limit)
+-- Channels with unfinished messages or a policy of their own.
+SELECT coalesce(c.channel, p.channel), coalesce(c.ready, 0), coalesce(c.scheduled, 0), coalesce(c.leased, 0), {policy}
+FROM (SELECT m.channel, count(*) FILTER (WHERE m.state = 'r') AS ready,
+        count(*) FILTER (WHERE m.state = 's') AS scheduled, count(*) FILTER (WHERE m.state = 'l') AS leased
+      FROM fairlead.message m
+      WHERE m.lane = (fairlead.queue_row(:queue::text)).lane AND m.state IN ('r', 's', 'l', 'h')
+      GROUP BY m.channel) c
+FULL JOIN (SELECT * FROM fairlead.policy WHERE queue_id = (SELECT id FROM fairlead.queue WHERE name = :queue::text)) p
+  ON p.channel = c.channel
+ORDER BY coalesce(c.channel, p.channel) COLLATE "C" LIMIT :limit::int
+
+-- name: send_one(queue, channel, body, json, rank, due, delay, version, type, headers, lease, max_attempts, expires, now)
+SELECT * FROM fairlead.send_one(:queue::text, :channel::text, :body::bytea, :json::int, :rank::int, :due::bigint,
+  :delay::bigint, :version::int, :type::text, :headers::bytea, :lease::bigint, :max_attempts::int,
+  :expires::bigint, :now::bigint)
+
+-- name: send_rows(queue, channels, bodies, json, ranks, dues, delays, keys, conflicts, versions, types, headers, leases, max_attempts, expires, now)
+SELECT * FROM fairlead.send_rows(:queue::text, :channels::text[], :bodies::bytea[], :json::text::int[],
+  :ranks::text::int[], :dues::text::bigint[], :delays::text::bigint[], :keys::text[], :conflicts::text,
+  :versions::text::int[], :types::text[], :headers::bytea[], :leases::text::bigint[],
+  :max_attempts::text::int[], :expires::text::bigint[], :now::bigint)
+
+-- name: send_open(queue, n, now)
+SELECT lane, now, max_body, expires_us, bulk::int, ids[1], ids[array_upper(ids, 1)], array_to_string(
+  CASE WHEN ids[array_upper(ids, 1)] - ids[1] + 1 <> :n::int THEN ids END, ',')
+FROM fairlead.send_open(:queue::text, :n::int, :now::bigint)
+
+-- name: receive(queue, n, lease, version, types, min_priority, max_bytes, permit, ack_ids, ack_deliveries, channel, credit, versions, hint_channels, hint_ranks, hint_dues, hint_ids, floors, sweep, lease_floor, due_floor, now)
+SELECT * FROM fairlead.receive_rows(:queue::text, :n::int, :lease::bigint, :version::int, :types::text[],
+  :min_priority::int, :max_bytes::bigint, :permit::bigint, :ack_ids::text::bigint[], :ack_deliveries::text::int[],
+  :channel::text, :credit::int, :versions::text::int[], :hint_channels::text[], :hint_ranks::text::int[],
+  :hint_dues::text::bigint[], :hint_ids::text::bigint[], :floors::text::jsonb, :sweep::int <> 0,
+  :lease_floor::bigint, :due_floor::bigint, :now::bigint)
+
+-- name: ack(queue, ids, deliveries, strict, now)
+SELECT unnest(fairlead.ack_rows(:queue::text, :ids::text::bigint[], :deliveries::text::int[], :strict::int <> 0, :now::bigint))
+
+-- name: complete(queue, ids, deliveries, result, result_json, strict, now)
+SELECT unnest(fairlead.complete_rows(:queue::text, :ids::text::bigint[], :deliveries::text::int[], :result::bytea,
+  :result_json::int, :strict::int <> 0, :now::bigint))
+
+-- name: defer(queue, ids, deliveries, due, delay, keep_memo, memo, memo_json, strict, now)
+SELECT unnest(fairlead.defer_rows(:queue::text, :ids::text::bigint[], :deliveries::text::int[], :due::bigint,
+  :delay::bigint, :keep_memo::int <> 0, :memo::bytea, :memo_json::int, :strict::int <> 0, :now::bigint))
+
+-- name: fail(queue, ids, deliveries, error, delay, details, reference, kill, strict, now)
+SELECT unnest(fairlead.fail_rows(:queue::text, :ids::text::bigint[], :deliveries::text::int[], :error::text,
+  :delay::bigint, :details::bytea, :reference::text, :kill::int <> 0, :strict::int <> 0, :now::bigint))
+
+-- name: extend(queue, ids, deliveries, lease, strict, now)
+SELECT array_to_string(lost, ','), lease_until FROM fairlead.extend_rows(:queue::text, :ids::text::bigint[],
+  :deliveries::text::int[], :lease::bigint, :strict::int <> 0, :now::bigint)
+
+-- name: release(queue, ids, deliveries, strict, now)
+SELECT unnest(fairlead.release_rows(:queue::text, :ids::text::bigint[], :deliveries::text::int[], :strict::int <> 0, :now::bigint))
+
+-- name: cancel(queue, id, key, force, now)
+SELECT fairlead.cancel_row(:queue::text, :id::bigint, :key::text, :force::int <> 0, :now::bigint)
+
+-- name: reschedule(queue, id, key, due, delay, rank, now)
+SELECT fairlead.reschedule_row(:queue::text, :id::bigint, :key::text, :due::bigint, :delay::bigint, :rank::int, :now::bigint)
+
+-- name: redrive(queue, to, limit, delay, now)
+SELECT fairlead.redrive(:queue::text, :to::text, :limit::int, :delay::bigint, :now::bigint)
+
+-- name: discard(queue, state, limit, now)
+SELECT fairlead.discard(:queue::text, :state::text, :limit::int, :now::bigint)
+
+-- name: permit_create(name, ttl, now)
+SELECT fairlead.permit_create(:name::text, :ttl::bigint, :now::bigint)
+
+-- name: permit_extend(permit, ttl, now)
+SELECT fairlead.permit_extend(:permit::bigint, :ttl::bigint, :now::bigint)
+
+-- name: permit_close(permit)
+DELETE FROM fairlead.permit WHERE id = :permit::bigint
+
+-- name: permits(now)
+SELECT p.id, p.name, p.created_at, p.expires_at,
+  (SELECT count(*) FROM fairlead.message m WHERE m.state = 'l' AND m.permit_id = p.id)
+FROM fairlead.permit p WHERE p.expires_at > fairlead.now_us(:now::bigint) ORDER BY p.id
+
+-- name: get(queue, id, key, now)
+-- By id or by key: each branch has its own index.
+SELECT {row} FROM fairlead.message m
+WHERE m.lane = (fairlead.queue_row(:queue::text)).lane AND m.id = :id::bigint
+  AND (m.expires_at IS NULL OR m.expires_at > fairlead.now_us(:now::bigint))
+UNION ALL
+SELECT {row} FROM fairlead.message m
+WHERE m.lane = (fairlead.queue_row(:queue::text)).lane AND m.key = :key::text
+  AND (m.expires_at IS NULL OR m.expires_at > fairlead.now_us(:now::bigint))
+
+-- name: peek(queue, after, state, channel, now, limit)
+SELECT {row} FROM fairlead.message m
+WHERE m.lane = (fairlead.queue_row(:queue::text)).lane AND m.id > :after::bigint
+  AND (:state::text IS NULL OR m.state = :state::text::"char")
+  AND (:channel::text IS NULL OR m.channel = :channel::text)
+  AND (m.expires_at IS NULL OR m.expires_at > fairlead.now_us(:now::bigint))
+ORDER BY m.id LIMIT :limit::int
+
+-- name: stats(queue, now)
+SELECT * FROM fairlead.stats(:queue::text, :now::bigint)
+
+-- name: history(queue, since)
+SELECT t.minute, sum(t.sent)::bigint, sum(t.delivered)::bigint, sum(t.acked)::bigint, sum(t.completed)::bigint,
+  sum(t.deferred)::bigint, sum(t.failed)::bigint, sum(t.killed)::bigint, sum(t.recovered)::bigint,
+  sum(t.released)::bigint, sum(t.cancelled)::bigint, sum(t.expired)::bigint, sum(t.errors)::bigint
+FROM (
+  SELECT minute, sent, delivered, acked, completed, deferred, failed, killed, recovered, released, cancelled,
+    expired, errors FROM fairlead.history h WHERE h.queue_id = (fairlead.queue_row(:queue::text)).id AND minute > 0
+  UNION ALL
+  SELECT at / 60000000 * 60000000, coalesce(sent, 0), coalesce(delivered, 0), coalesce(acked, 0),
+    coalesce(completed, 0), coalesce(deferred, 0), coalesce(failed, 0), coalesce(killed, 0),
+    coalesce(recovered, 0), coalesce(released, 0), coalesce(cancelled, 0), coalesce(expired, 0), coalesce(errors, 0)
+  FROM fairlead.tally y WHERE y.queue_id = (fairlead.queue_row(:queue::text)).id) t
+WHERE t.minute >= :since::bigint
+GROUP BY t.minute ORDER BY t.minute
+
+-- name: facts(queue, id, key, now)
+-- Everything explain needs, from one snapshot.
+SELECT {row}, n.now, to_jsonb(q)::text,
+  CASE WHEN p.queue_id IS NULL THEN q.max_concurrency ELSE p.max_concurrency END,
+  CASE WHEN p.queue_id IS NULL THEN q.rate_count ELSE p.rate_count END,
+  CASE WHEN p.queue_id IS NULL THEN q.rate_period_us ELSE p.rate_period_us END,
+  coalesce(p.burst, q.burst), coalesce(p.weight, q.weight), coalesce(p.paused, q.channel_paused),
+  coalesce(p.ordered, q.ordered), CASE WHEN p.queue_id IS NULL THEN q.max_size ELSE p.max_size END,
+  (SELECT count(*) FROM fairlead.message a WHERE a.lane = m.lane AND a.state = 'r' AND a.channel = m.channel
+    AND (a.rank, a.due_at, a.id) < (m.rank, m.due_at, m.id) AND (a.expires_at IS NULL OR a.expires_at > n.now)),
+  (SELECT count(*) FROM fairlead.message l WHERE l.lane = m.lane AND l.state = 'l' AND l.channel = m.channel),
+  (SELECT count(*) FROM fairlead.message l WHERE l.lane = m.lane AND l.state = 'l'),
+  (SELECT min(l.lease_until) FROM fairlead.message l WHERE l.lane = m.lane AND l.state = 'l' AND l.channel = m.channel),
+  coalesce((SELECT g.tat FROM fairlead.gate g WHERE g.queue_id = q.id AND g.channel = m.channel), 0),
+  coalesce((SELECT g.tat FROM fairlead.queue_gate g WHERE g.queue_id = q.id), 0),
+  (SELECT min(b.id) FROM fairlead.message b WHERE b.lane = m.lane AND b.channel = m.channel AND b.id <> m.id
+    AND (b.state = 'l' OR (b.begun AND b.state = 's')))
+FROM fairlead.queue_row(:queue::text) q
+CROSS JOIN (SELECT fairlead.now_us(:now::bigint) AS now) n
+JOIN fairlead.message m ON m.lane = q.lane AND (m.id = :id::bigint OR m.key = :key::text)
+LEFT JOIN fairlead.policy p ON p.queue_id = q.id AND p.channel = m.channel
+WHERE m.expires_at IS NULL OR m.expires_at > n.now
+
+-- name: failures(queue, id, key, limit)
+SELECT q.name, f.message_id, f.key, f.attempt, f.at, f.error, f.details, f.reference
+FROM fairlead.queue_row(:queue::text) q JOIN fairlead.failure f ON f.queue_id = q.id
+WHERE (:id::bigint IS NULL OR f.message_id = :id::bigint) AND (:key::text IS NULL OR f.key = :key::text)
+ORDER BY f.id DESC LIMIT :limit::int
+
+-- name: trace(key)
+SELECT * FROM (
+  SELECT m.created_at, q.name, 'message', m.id, m.state::text, ''
+  FROM fairlead.queue q JOIN fairlead.message m ON m.lane = q.lane AND m.key = :key::text
+  UNION ALL
+  SELECT f.at, q.name, 'error', f.message_id, CASE WHEN f.killed THEN 'x' ELSE 'r' END, f.error
+  FROM fairlead.failure f JOIN fairlead.queue q ON q.id = f.queue_id WHERE f.key = :key::text) t
+ORDER BY 1, 4
+
+-- name: maintain(limit, now)
+SELECT activated, recovered, killed, purged, more::int FROM fairlead.maintain(:limit::int, :now::bigint)

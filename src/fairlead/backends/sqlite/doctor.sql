@@ -1,0 +1,49 @@
+-- What `fairlead doctor` asks SQLite. Nothing here writes.
+
+-- name: version()
+SELECT sqlite_version()
+
+-- name: files()
+PRAGMA database_list
+
+-- name: journal_mode()
+PRAGMA journal_mode
+
+-- name: synchronous()
+PRAGMA synchronous
+
+-- name: checkpoint()
+PRAGMA wal_checkpoint(PASSIVE)
+
+-- name: quick_check()
+PRAGMA quick_check(10)
+
+-- name: has_schema()
+SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'fairlead_migration'
+
+-- name: schema()
+SELECT version, oldest_client FROM fairlead_migration ORDER BY version
+
+-- name: expired_leases(before)
+-- By lane, so that the index on (lane, lease_until) answers.
+SELECT coalesce(sum((
+    SELECT count(*) FROM fairlead_message AS m
+    WHERE m.lane = q.lane AND m.state = 'l' AND m.lease_until <= :before
+      AND NOT EXISTS (SELECT 1 FROM fairlead_permit AS p
+                      WHERE p.id = m.permit_id AND p.expires_at > :before)
+)), 0) FROM fairlead_queue AS q
+
+-- name: backlog(most)
+-- SQLite has no tallies to fold; what waits for maintenance are the rows of purged queues. State by
+-- state and from the lanes, so that the partial indexes answer.
+SELECT count(*) FROM (
+    SELECT 1 FROM fairlead_lane AS l CROSS JOIN fairlead_message AS m
+    WHERE l.retired_at IS NOT NULL AND m.lane = l.id AND m.state = 'r'
+    UNION ALL
+    SELECT 1 FROM fairlead_lane AS l CROSS JOIN fairlead_message AS m
+    WHERE l.retired_at IS NOT NULL AND m.lane = l.id AND m.state = 's'
+    UNION ALL
+    SELECT 1 FROM fairlead_lane AS l CROSS JOIN fairlead_message AS m
+    WHERE l.retired_at IS NOT NULL AND m.lane = l.id AND (m.state = 'd' OR m.state = 'x')
+    LIMIT :most
+)

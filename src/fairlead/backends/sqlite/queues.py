@@ -1,0 +1,89 @@
+"""Queues and policies (§11)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fairlead.backends.base import BEGIN, BEGIN_READ, QUEUE_DEFAULTS, Op, PolicyRow, Rows, Value
+from fairlead.backends.sqlite.common import SETTINGS, SQL, find
+from fairlead.errors import InvalidArgument, QueueNotFound
+
+
+class Queues:
+    def queue_create(self, name: str, columns: Mapping[str, Value], now: int | None) -> Op[bool]:
+        values = _settings(QUEUE_DEFAULTS, columns)
+        yield BEGIN
+        if (yield SQL.queue, (name,)):
+            return False
+        lanes = yield SQL.new_lane, ()
+        yield SQL.create_queue, (name, lanes[0][0], now, *values)
+        return True
+
+    def queue_set(self, name: str, columns: Mapping[str, Value], now: int | None) -> Op[None]:
+        _settings(QUEUE_DEFAULTS, columns)  # refuse an unknown setting before any statement
+        yield BEGIN
+        rows = yield SQL.queue, (name,)
+        if not rows:
+            raise QueueNotFound(name)
+        before = dict(zip(SETTINGS, rows[0][2:], strict=True))
+        yield SQL.set_queue, (name, *_settings(before, columns))
+
+    def queues(self, name: str | None) -> Op[list[dict[str, Any]]]:
+        if name is None:
+            rows = yield SQL.queues, ()
+        else:
+            rows = yield SQL.queue, (name,)
+        columns = ("name", "created_at", *SETTINGS)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+    def queue_purge(self, name: str, reset: bool, now: int | None) -> Op[None]:
+        yield BEGIN
+        queue = yield from find(name, now)
+        lanes = yield SQL.new_lane, ()
+        yield SQL.move_queue, (queue.id, lanes[0][0])
+        yield SQL.retire_lane, (queue.lane, queue.now)
+        if reset:
+            yield SQL.drop_history, (queue.id,)
+            yield SQL.drop_failures, (queue.id,)
+
+    def queue_drop(self, name: str, now: int | None) -> Op[bool]:
+        yield BEGIN
+        try:
+            queue = yield from find(name, now)
+        except QueueNotFound:
+            return False
+        yield SQL.retire_lane, (queue.lane, queue.now)
+        for statement in (
+            SQL.drop_policies,
+            SQL.drop_gates,
+            SQL.drop_history,
+            SQL.drop_failures,
+            SQL.drop_queue,
+        ):
+            yield statement, (queue.id,)
+        return True
+
+    def policy_set(self, queue: str, channel: str, policy: PolicyRow, now: int | None) -> Op[None]:
+        yield BEGIN
+        found = yield from find(queue, now)
+        yield SQL.set_policy, (found.id, channel, *policy)
+
+    def policy_clear(self, queue: str, channel: str, now: int | None) -> Op[bool]:
+        yield BEGIN
+        found = yield from find(queue, now)
+        rows = yield SQL.clear_policy, (found.id, channel)
+        return bool(rows)
+
+    def channels(self, queue: str, limit: int, now: int | None) -> Op[Rows]:
+        yield BEGIN_READ
+        found = yield from find(queue, now)
+        return (yield SQL.channels, (found.id, found.lane, limit))
+
+
+def _settings(before: Mapping[str, Value], columns: Mapping[str, Value]) -> tuple[Value, ...]:
+    """All settings in the order of the statements, with the named ones changed."""
+    unknown = columns.keys() - QUEUE_DEFAULTS.keys()
+    if unknown:
+        raise InvalidArgument(f"a queue has no setting {', '.join(sorted(unknown))}")
+    return tuple(columns.get(name, before[name]) for name in SETTINGS)

@@ -1,0 +1,258 @@
+"""What a worker does with its leases (§5), and permits (§6)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from fairlead.backends.base import BEGIN, BEGIN_READ, Lease, Op, Row, Rows
+from fairlead.backends.sqlite.care import die
+from fairlead.backends.sqlite.common import (
+    ACKED,
+    COMPLETED,
+    DEFERRED,
+    ERRORS,
+    FAILED,
+    RELEASED,
+    SQL,
+    Queue,
+    Tally,
+    count,
+    find,
+    ids_of,
+    state_at,
+    tally,
+)
+from fairlead.errors import LeaseLost
+
+# From this many different delivery numbers in one batch on, comparing pairs is cheaper than one
+# statement per number.
+PAIRS_FROM = 6
+
+
+class Verbs:
+    def ack(
+        self, queue: str, leases: Sequence[Lease], strict: bool, now: int | None
+    ) -> Op[list[int]]:
+        yield BEGIN
+        found = yield from find(queue, now)
+        counted = tally()
+        if strict and len(leases) > 1:
+            _, lost = yield from _valid(found, leases)
+            _refuse(queue, lost, strict)
+        lost = yield from acknowledge(found, leases, counted)
+        _refuse(queue, lost, strict)
+        yield from count(found.id, found.now, counted)
+        return lost
+
+    def complete(
+        self,
+        queue: str,
+        leases: Sequence[Lease],
+        result: bytes | None,
+        result_json: int,
+        strict: bool,
+        now: int | None,
+    ) -> Op[list[int]]:
+        yield BEGIN
+        found = yield from find(queue, now)
+        valid, lost = yield from _valid(found, leases)
+        _refuse(queue, lost, strict)
+        bit = 4 if result_json and result is not None else 0
+        yield SQL.complete, (ids_of(valid), found.now, result, bit)
+        yield from _count_one(found, COMPLETED, len(valid))
+        return lost
+
+    def defer(
+        self,
+        queue: str,
+        leases: Sequence[Lease],
+        due_us: int | None,
+        delay_us: int,
+        keep_memo: bool,
+        memo: bytes | None,
+        memo_json: int,
+        strict: bool,
+        now: int | None,
+    ) -> Op[list[int]]:
+        yield BEGIN
+        found = yield from find(queue, now)
+        valid, lost = yield from _valid(found, leases)
+        _refuse(queue, lost, strict)
+        due = due_us if due_us is not None else found.now + delay_us
+        ids = ids_of(valid)
+        yield SQL.defer, (ids, state_at(due, found.now), due)
+        if not keep_memo:
+            yield SQL.set_memo, (ids, memo, 2 if memo_json and memo is not None else 0)
+        yield from _count_one(found, DEFERRED, len(valid))
+        return lost
+
+    def fail(
+        self,
+        queue: str,
+        leases: Sequence[Lease],
+        error: str,
+        delay_us: int | None,
+        details: bytes | None,
+        reference: str | None,
+        strict: bool,
+        now: int | None,
+    ) -> Op[list[int]]:
+        yield BEGIN
+        found = yield from find(queue, now)
+        valid, lost = yield from _valid(found, leases)
+        _refuse(queue, lost, strict)
+        dying: list[int] = []
+        retries: dict[int, list[int]] = {}  # by due time: few, since back-off reaches its maximum
+        for id, (attempts, max_attempts) in valid.items():
+            if max_attempts and attempts >= max_attempts:
+                dying.append(id)
+            else:
+                delay = backoff(found, attempts) if delay_us is None else delay_us
+                retries.setdefault(found.now + delay, []).append(id)
+        counted = tally()
+        counted[FAILED] = counted[ERRORS] = len(valid)
+        log = (found.id, found.now, error, details, reference)
+        for due, ids in retries.items():
+            yield SQL.log_failures, (ids_of(ids), *log, 0)
+            yield SQL.retry, (ids_of(ids), state_at(due, found.now), due, error)
+        if dying:
+            yield SQL.log_failures, (ids_of(dying), *log, 1)
+            yield from die(found, queue, dying, error, counted)
+        yield from count(found.id, found.now, counted)
+        return lost
+
+    def kill(
+        self,
+        queue: str,
+        leases: Sequence[Lease],
+        error: str,
+        details: bytes | None,
+        reference: str | None,
+        strict: bool,
+        now: int | None,
+    ) -> Op[list[int]]:
+        yield BEGIN
+        found = yield from find(queue, now)
+        valid, lost = yield from _valid(found, leases)
+        _refuse(queue, lost, strict)
+        if valid:
+            counted = tally()
+            counted[ERRORS] = len(valid)
+            log = (found.id, found.now, error, details, reference, 1)
+            yield SQL.log_failures, (ids_of(valid), *log)
+            yield from die(found, queue, list(valid), error, counted)
+            yield from count(found.id, found.now, counted)
+        return lost
+
+    def extend(
+        self,
+        queue: str,
+        leases: Sequence[Lease],
+        lease_us: int | None,
+        strict: bool,
+        now: int | None,
+    ) -> Op[tuple[list[int], int | None]]:
+        yield BEGIN
+        found = yield from find(queue, now)
+        valid, lost = yield from _valid(found, leases)
+        _refuse(queue, lost, strict)
+        rows: Rows = yield SQL.extend, (ids_of(valid), found.now, lease_us, found.lease_us)
+        until: dict[int, int] = dict(rows)
+        extended = [until[id] for id, _ in leases if id in until]
+        return lost, extended[-1] if extended else None
+
+    def release(
+        self, queue: str, leases: Sequence[Lease], strict: bool, now: int | None
+    ) -> Op[list[int]]:
+        yield BEGIN
+        found = yield from find(queue, now)
+        valid, lost = yield from _valid(found, leases)
+        _refuse(queue, lost, strict)
+        yield SQL.release, (ids_of(valid),)
+        yield from _count_one(found, RELEASED, len(valid))
+        return lost
+
+    # --- permits ---------------------------------------------------------------------------------
+    def permit_create(self, name: str, ttl_us: int, now: int | None) -> Op[int]:
+        rows = yield SQL.create_permit, (name, ttl_us, now)
+        return rows[0][0]
+
+    def permit_extend(self, permit: int, ttl_us: int, now: int | None) -> Op[bool]:
+        yield BEGIN
+        at = yield from _clock(now)
+        rows = yield SQL.extend_permit, (permit, ttl_us, at)
+        return bool(rows)
+
+    def permit_close(self, permit: int, now: int | None) -> Op[None]:
+        yield SQL.close_permit, (permit,)
+
+    def permits(self, now: int | None) -> Op[Rows]:
+        yield BEGIN_READ
+        at = yield from _clock(now)
+        return (yield SQL.permits, (at,))
+
+
+def acknowledge(queue: Queue, leases: Sequence[Lease], counted: Tally) -> Op[list[int]]:
+    """Finish leased messages: gone, or kept where the queue has a retention. The lost ids."""
+    pairs = dict.fromkeys(leases)
+    numbers = {delivery for _, delivery in pairs}
+    if queue.retention_us > 0 or len(numbers) >= PAIRS_FROM:
+        valid, lost = yield from _valid(queue, leases)
+        if queue.retention_us > 0:
+            yield SQL.keep, (ids_of(valid), queue.now)
+        else:
+            yield SQL.delete, (ids_of(valid),)
+        counted[ACKED] += len(valid)
+        return lost
+    gone: set[Lease] = set()
+    for number in numbers:
+        ids = [id for id, delivery in pairs if delivery == number]
+        rows: Rows = yield SQL.ack, (ids_of(ids), queue.lane, number)
+        gone.update((row[0], number) for row in rows)
+    counted[ACKED] += len(gone)
+    return [pair[0] for pair in pairs if pair not in gone] if len(gone) < len(pairs) else []
+
+
+def backoff(queue: Queue, attempts: int) -> int:
+    """min(initial * factor ^ (attempts - 1), maximum), without computing huge powers."""
+    delay = queue.backoff_initial_us
+    if queue.backoff_factor > 1 and delay > 0:
+        for _ in range(attempts - 1):
+            delay *= queue.backoff_factor
+            if delay >= queue.backoff_max_us:
+                break
+    return min(delay, queue.backoff_max_us)
+
+
+def _valid(
+    queue: Queue, leases: Sequence[Lease]
+) -> Op[tuple[dict[int, tuple[int, int]], list[int]]]:
+    """The leases that hold, as id -> (attempts, max attempts) in the order given; the lost ids."""
+    pairs = list(dict.fromkeys(leases))
+    rows: list[Row] = yield SQL.valid_leases, (json.dumps(pairs), queue.lane, queue.max_attempts)
+    known: dict[tuple[int, int], tuple[int, int]] = {
+        (id, deliveries): (attempts, most) for id, deliveries, attempts, most in rows
+    }
+    valid = {pair[0]: known[pair] for pair in pairs if pair in known}
+    return valid, [pair[0] for pair in pairs if pair not in known]
+
+
+def _refuse(queue: str, lost: Iterable[int], strict: bool) -> None:
+    """Raise before anything is written: your transaction then holds nothing of the call."""
+    ids = list(lost)
+    if strict and ids:
+        raise LeaseLost(queue, ids)
+
+
+def _count_one(queue: Queue, counter: int, much: int) -> Op[None]:
+    counted = tally()
+    counted[counter] = much
+    yield from count(queue.id, queue.now, counted)
+
+
+def _clock(now: int | None) -> Op[int]:
+    if now is not None:
+        return now
+    rows = yield SQL.clock, ()
+    return rows[0][0]

@@ -1,0 +1,21 @@
+"""The ``fairlead`` command. It needs the ``cli`` extra, which the library itself does not."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """The entry point: run the command line, or say what to install for it."""
+    try:
+        from fairlead.cli.app import run
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("cyclopts", "rich"):
+            raise
+        print(
+            f"error: the command line needs {error.name}, which is not installed. "
+            "Install it: pip install 'fairlead[cli]'",
+            file=sys.stderr,
+        )
+        raise SystemExit(1) from None
+    raise SystemExit(run(sys.argv[1:]))

@@ -1,0 +1,188 @@
+"""The command line: its commands, its global options, and how it fails."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from cyclopts import App, CycloptsError, Group, Parameter
+
+import fairlead
+from fairlead import errors
+from fairlead.cli import channels, leases, messages, queues
+from fairlead.cli.bench import bench
+from fairlead.cli.care import doctor, maintain
+from fairlead.cli.demo import demo
+from fairlead.cli.insight import explain, failures, peek, stats, trace
+from fairlead.cli.parsing import STDIN
+from fairlead.cli.sending import send
+from fairlead.cli.session import Failed, Refused, Session
+from fairlead.cli.top import top
+
+INTERRUPTED, BROKEN_PIPE = 130, 141  # as a shell tells the signals
+_DRIVERS = ("sqlite3", "psycopg", "pymysql")
+
+app = App(
+    name="fairlead",
+    help="Durable, fair, multi-tenant message queues in the database you already run.",
+    version=fairlead.__version__,
+    help_format="plaintext",
+    default_parameter=Parameter(negative=(), show_default=False),
+)
+
+_WORK = Group("Messages", sort_key=1)
+_LOOK = Group("Insight", sort_key=2)
+_QUEUES = Group("Queues", sort_key=3)
+_CARE = Group("Care", sort_key=4)
+_TRY = Group("Try", sort_key=5)
+
+_COMMANDS: tuple[tuple[Group, tuple[Any, ...]], ...] = (
+    (_WORK, (send,)),
+    (_WORK, (leases.receive,)),
+    (_WORK, (leases.ack, leases.lease)),
+    (_WORK, (messages.cancel, messages.reschedule, messages.dead)),
+    (_LOOK, (stats, top, peek, explain, failures, trace)),
+    (_QUEUES, (queues.queue, channels.channel)),
+    (_CARE, (queues.migrate, maintain, doctor)),
+    (_TRY, (demo, bench)),
+)
+for _key, (_group, _commands) in enumerate(_COMMANDS):
+    for _command in _commands:
+        if isinstance(_command, App):
+            _command.group, _command.sort_key = _group, _key
+            app.command(_command)
+        else:
+            app.command(_command, group=_group, sort_key=_key)
+_EVERYWHERE = Group("Everywhere", sort_key=99)
+app["--help"].group = app["--version"].group = _EVERYWHERE
+app.meta.group_parameters = _EVERYWHERE
+
+
+@app.meta.default
+def launch(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    db: Annotated[
+        str | None,
+        Parameter(metavar="URL", help="The database: $FAIRLEAD_URL, else sqlite:///fairlead.db."),
+    ] = None,
+    schema: Annotated[
+        str, Parameter(metavar="NAME", help="The installation's schema, or table prefix.")
+    ] = "fairlead",
+    json: Annotated[bool, Parameter(help="Answer in JSON.", negative=())] = False,
+) -> int:
+    """Read the global options, then run the command with a session."""
+    environment = os.environ.get("FAIRLEAD_URL") or None
+    session = Session(db or environment, schema, json)
+    session.from_environment = db is None and environment is not None
+    try:
+        return _run_command(session, tokens)
+    finally:
+        session.close()
+
+
+def _run_command(session: Session, tokens: Sequence[str]) -> int:
+    try:
+        command, bound, ignored = app.parse_args(tokens, exit_on_error=False, print_error=False)
+        extra: dict[str, Any] = {"session": session} if "session" in ignored else {}
+        code = command(*bound.args, **bound.kwargs, **extra)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except CycloptsError as error:
+        session.error(str(error))
+        words = " ".join(["fairlead", *(error.command_chain or ()), "--help"])
+        session.note(f"see: {words}")
+        return 2
+    except Refused as error:
+        session.error(str(error))
+        return 2
+    except Failed as error:
+        session.error(str(error))
+        return 1
+    except errors.FairleadError as error:
+        session.error(in_commands(session, error))
+        return 2 if isinstance(error, errors.UsageError) else 1
+    except ModuleNotFoundError as error:
+        if error.name is None or "fairlead[" not in str(error):
+            raise
+        session.error(str(error))  # a driver: the text says which extra to install
+        return 1
+    except Exception as error:
+        if type(error).__module__.split(".")[0] not in _DRIVERS:
+            raise
+        session.error(f"the database says: {error}")
+        return 1
+
+
+def in_commands(session: Session, error: errors.FairleadError) -> str:
+    """An error's text with the library's calls as commands."""
+    match error:
+        case errors.QueueNotFound():
+            name = error.queue
+            near = _near(session, name)
+            if near:
+                return f"no queue is called {name!r}. Did you mean {near!r}?"
+            return f"no queue is called {name!r}. {_create(session, name)}"
+        case errors.DuplicateKey():
+            keys = ", ".join(repr(key) for key in error.keys[:5])
+            return (
+                f"queue {error.queue!r} already has a message with key {keys}; nothing was sent. "
+                "Keep it with --on-conflict ignore, or overwrite it with --on-conflict replace"
+            )
+        case errors.SchemaOutdated():
+            return f"{error}\nrun: {session.command('migrate')}"
+        case errors.MessageLeased():
+            text = str(error).split(": a worker")[0]
+            return f"{text}: a worker is busy with it. Let it finish, or remove it with --force"
+        case errors.BodyTooLarge():
+            return (
+                f"the body has {error.size:,} bytes and the queue takes at most {error.limit:,}; "
+                "nothing was sent. Raise it with: fairlead queue set QUEUE --max-body SIZE"
+            )
+        case _:
+            return str(error)
+
+
+def _near(session: Session, name: str) -> str | None:
+    try:
+        found = difflib.get_close_matches(name, session.db.queues(), 1)
+    except Exception:  # the first error is the one to tell
+        return None
+    return found[0] if found else None
+
+
+def _create(session: Session, name: str) -> str:
+    return f"Create it: {session.command('queue', 'create', name)}"
+
+
+def _prepare(arguments: Sequence[str]) -> list[str]:
+    """A lone - is stdin, not a broken option; after -- everything is as it is."""
+    arguments = list(arguments)
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return [STDIN if a == "-" and i < end else a for i, a in enumerate(arguments)]
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; its exit code. Nothing a person did wrong ends in a traceback."""
+    try:
+        code = app.meta(
+            _prepare(arguments),
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except CycloptsError as error:  # in a global option
+        Session().error(str(error))
+        return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away, which is its right. Python must not try to flush to it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 0

@@ -1,0 +1,98 @@
+"""What is measured while the demo runs. Threads share it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fairlead.cli.demo.story import Plan
+
+
+def percentile(values: Iterable[float], part: float) -> float | None:
+    """The value that ``part`` (0 to 1) of the values do not exceed."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    return ordered[min(int(part * len(ordered)), len(ordered) - 1)]
+
+
+class Measured:
+    """Counts, waiting times and events of one run."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.lock = threading.Lock()
+        self.started = self.ended = 0.0
+        self.sent_of: Counter[str] = Counter()
+        self.done_of: Counter[str] = Counter()
+        self.in_flight: Counter[str] = Counter()
+        self.most_in_flight: Counter[str] = Counter()
+        self.waits: dict[str, list[float]] = defaultdict(list)
+        self.given_at: dict[str, list[float]] = defaultdict(list)
+        self.events: list[tuple[float, str]] = []
+        self.broken = 0  # the id of the message that always fails
+        self.duplicate: tuple[int, int, str] = (
+            0,
+            0,
+            "",
+        )  # both ids, the outcome
+        self.crashed: dict[int, float] = {}  # id: when its worker forgot it
+        self.recovered: dict[int, float] = {}  # id: seconds until it came again
+        self.failure: BaseException | None = None
+
+    def begin(self, now: float) -> None:
+        self.started = now
+
+    def end(self, now: float) -> None:
+        self.ended = now
+
+    def event(self, now: float, text: str) -> None:
+        with self.lock:
+            self.events.append((now - self.started, text))
+
+    def sent(self, tenant: str, count: int = 1) -> None:
+        with self.lock:
+            self.sent_of[tenant] += count
+
+    def given(self, tenant: str, id: int, waited: float, first: bool, now: float) -> None:
+        """A worker holds a message in its hands."""
+        with self.lock:
+            self.in_flight[tenant] += 1
+            self.most_in_flight[tenant] = max(self.most_in_flight[tenant], self.in_flight[tenant])
+            self.given_at[tenant].append(now)
+            if first:
+                self.waits[tenant].append(waited)
+            elif id in self.crashed and id not in self.recovered:
+                self.recovered[id] = now - self.crashed[id]
+
+    def returned(self, tenant: str, done: bool) -> None:
+        """A worker is about to finish, fail or forget a message: it holds it no longer.
+
+        Told before the database is, so that nobody else can hold it and be counted twice."""
+        with self.lock:
+            self.in_flight[tenant] -= 1
+            self.done_of[tenant] += done
+
+    def seen_leased(self, tenant: str, leased: int) -> None:
+        """What the database itself counts at one instant."""
+        with self.lock:
+            self.most_in_flight[tenant] = max(self.most_in_flight[tenant], leased)
+
+    def done(self) -> int:
+        with self.lock:
+            return self.done_of.total()
+
+    def wait(self, tenants: Iterable[str], part: float) -> float | None:
+        with self.lock:
+            return percentile([w for tenant in tenants for w in self.waits[tenant]], part)
+
+    def rate(self, tenant: str) -> float | None:
+        """Messages a second that a tenant was given, over the time in which it was served."""
+        with self.lock:
+            times = self.given_at[tenant]
+            if len(times) < 2 or times[-1] == times[0]:
+                return None
+            return (len(times) - 1) / (times[-1] - times[0])

@@ -1,0 +1,136 @@
+"""What a person types, as values: durations, times, sizes, rates, headers, bodies."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from cyclopts import Parameter, Token
+
+from fairlead.operations import check
+from fairlead.values import Backoff
+
+STDIN = "\0stdin"  # what a lone "-" becomes before parsing; no argument can hold a NUL
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*")
+_SIZES = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)(i?b)?")
+
+
+class Cleared:
+    """The word ``none`` on the command line: take this setting away."""
+
+
+NONE = Cleared()
+
+
+def duration(text: str) -> float:
+    """Seconds of ``30``, ``30s``, ``500ms``, ``5m``, ``2h``, ``7d`` or ``1h30m``."""
+    rest = text.strip().lower()
+    total, bare = 0.0, False
+    if not rest:
+        raise ValueError("a duration is missing: write 30, 30s, 5m, 2h or 7d")
+    while rest:
+        match = _PART.match(rest)
+        unit = match[2] if match else None
+        if match is None or bare or (unit and unit not in _UNITS) or (not unit and total):
+            raise ValueError(f"{text!r} is not a duration: write 30, 30s, 5m, 2h, 7d or 1h30m")
+        bare = not unit
+        total += float(match[1]) * _UNITS.get(unit or "s", 1)
+        rest = rest[match.end() :]
+    return int(total) if total == int(total) else total
+
+
+def instant(text: str) -> datetime:
+    """A time: ISO 8601 (local if it names no zone), seconds since the epoch, or ``+5m``."""
+    if text.startswith("+"):
+        return datetime.now(UTC) + timedelta(seconds=duration(text[1:]))
+    try:
+        if re.fullmatch(r"\d+(\.\d+)?", text):
+            return datetime.fromtimestamp(float(text), UTC)
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(
+            f"{text!r} is not a time: write 2030-01-31T09:00, 2030-01-31T09:00Z, seconds since "
+            "the epoch, or +5m"
+        ) from None
+
+
+def size(text: str) -> int:
+    """Bytes of ``4096``, ``256k``, ``1MiB``."""
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None:
+        raise ValueError(f"{text!r} is not a size: write 4096, 256k or 1MiB")
+    return int(float(match[1]) * 1024 ** _SIZES[match[2]])
+
+
+def backoff(text: str) -> Backoff | float:
+    """``5s`` (always the same) or ``INITIAL:FACTOR:MAX`` such as ``1s:2:1h``."""
+    parts = text.split(":")
+    if len(parts) == 1:
+        return duration(text)
+    if len(parts) > 3 or not parts[1].isdigit():
+        raise ValueError(f"{text!r} is not a back-off: write 5s, or 1s:2:1h (initial:factor:max)")
+    if len(parts) == 2:
+        return Backoff(duration(parts[0]), int(parts[1]))
+    return Backoff(duration(parts[0]), int(parts[1]), duration(parts[2]))
+
+
+def rate(text: str) -> str:
+    check.rate(text)  # InvalidArgument is a ValueError: it becomes a usage error with its text
+    return text
+
+
+def header(text: str) -> tuple[str, str]:
+    """``name=value``; the value is a string."""
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise ValueError(f"{text!r} is not a header: write name=value")
+    return name, value
+
+
+def body(text: str) -> Any:
+    """JSON if it parses, else the text itself."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _converter(parse: Any, clearable: bool = False) -> Any:
+    def convert(_type: Any, tokens: Sequence[Token]) -> Any:
+        text = tokens[0].value
+        if clearable and text.lower() == "none":
+            return NONE
+        return parse(text)
+
+    return convert
+
+
+def _typed(metavar: str, parse: Any, clearable: bool = False) -> Parameter:
+    return Parameter(converter=_converter(parse, clearable), metavar=metavar, n_tokens=1)
+
+
+Duration = Annotated[float, _typed("DURATION", duration)]
+Time = Annotated[datetime, _typed("TIME", instant)]
+Size = Annotated[int, _typed("SIZE", size)]
+Rate = Annotated[str, _typed("RATE", rate)]
+# Settings that can also be taken away again with the word `none`.
+ClearableDuration = Annotated[Any, _typed("DURATION|none", duration, clearable=True)]
+ClearableBackoff = Annotated[Any, _typed("BACKOFF|none", backoff, clearable=True)]
+ClearableRate = Annotated[Any, _typed("RATE|none", rate, clearable=True)]
+ClearableName = Annotated[Any, _typed("NAME|none", str, clearable=True)]
+ClearableCount = Annotated[Any, _typed("N|none", int, clearable=True)]
+
+
+def value(given: Any) -> Any:
+    """A clearable setting as the library wants it: ``none`` is None."""
+    return None if given is NONE else given

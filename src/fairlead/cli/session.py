@@ -1,0 +1,191 @@
+"""One run of the command line: which database, and how to speak to the person or the pipe."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+from urllib.parse import unquote
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fairlead.sync.database import Database, connect
+from fairlead.sync.queue import Queue
+
+DEFAULT_URL = "sqlite:///fairlead.db"
+_PIPED_WIDTH = 4096  # a pipe has no width: nothing is cut or wrapped there
+_PASSWORD = re.compile(r"^([a-z0-9+]+://[^/:@]*):(.*)@([^@]*)$", re.IGNORECASE)
+_QUERY = re.compile(r"([?&](?:password|passwd|sslpassword|passfile)=)([^&]*)", re.IGNORECASE)
+
+
+class Refused(Exception):
+    """The person (or the lack of one) did not confirm; or the input makes no sense. Exit 2."""
+
+
+class Failed(Exception):
+    """The command did what it could and the answer is no. Exit 1."""
+
+
+def secrets(url: str) -> list[str]:
+    """Everything in a URL that must never be shown."""
+    match = _PASSWORD.match(url)
+    found = [match[2]] if match else []
+    found += [m[2] for m in _QUERY.finditer(url)]
+    return [s for text in found for s in {text, unquote(text)} if s]
+
+
+def shown(url: str) -> str:
+    """A URL without its secrets."""
+    url = _PASSWORD.sub(r"\1:***@\3", url)
+    return _QUERY.sub(r"\1***", url)
+
+
+def clean(text: str) -> str:
+    """A text that cannot move the cursor, colour the terminal or ring its bell."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
+
+
+def _console(stderr: bool = False) -> Console:
+    console = Console(stderr=stderr, highlight=False, emoji=False, markup=False)
+    if not console.is_terminal:
+        console.width = _PIPED_WIDTH
+    return console
+
+
+class Session:
+    """Given to every command by the launcher. The database is opened on first use."""
+
+    def __init__(self, url: str | None = None, schema: str = "fairlead", json: bool = False):
+        self.url = url or DEFAULT_URL
+        self.given = url  # None: neither --db nor $FAIRLEAD_URL
+        self.from_environment = False
+        self.schema = schema
+        self.json = json
+        self.out = _console()
+        self.err = _console(stderr=True)
+        self._db: Database | None = None
+
+    def use(self, url: str) -> None:
+        """Go on with another database, as if it had been given with --db."""
+        self.close()
+        self.url = self.given = url
+        self.from_environment = False
+        self._db = None
+
+    @property
+    def db(self) -> Database:
+        if self._db is None:
+            self._db = connect(self.url, schema=self.schema)
+        return self._db
+
+    def queue(self, name: str) -> Queue:
+        return self.db.queue(name)
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+
+    @property
+    def shown(self) -> str:
+        return shown(self.url)
+
+    def scrub(self, text: str) -> str:
+        """Take this database's secrets out of a text, whoever wrote it."""
+        for secret in secrets(self.url):
+            text = text.replace(secret, "***")
+        return text
+
+    def command(self, *words: str | int) -> str:
+        """A command of ours to try next, with this session's database, ready to paste."""
+        parts = ["fairlead", *(shlex.quote(str(word)) for word in words)]
+        if self.given is not None and not self.from_environment:
+            parts += ["--db", shlex.quote(self.shown)]
+        if self.schema != "fairlead":
+            parts += ["--schema", self.schema]
+        return " ".join(parts)
+
+    # --- speaking ------------------------------------------------------------------------------
+    def emit(self, value: Any) -> None:
+        """One JSON document on stdout."""
+        print(json.dumps(value, indent=2, ensure_ascii=False))
+
+    def emit_line(self, value: Any) -> None:
+        """One line of a JSON stream on stdout, at once."""
+        print(json.dumps(value, ensure_ascii=False), flush=True)
+
+    def say(self, text: str | Text = "", style: str | None = None) -> None:
+        """A line for a person on stdout."""
+        text = clean(text) if isinstance(text, str) else text
+        self.out.print(text, style=style, soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """A remark beside the output, on stderr; never in the way of a pipe."""
+        self.err.print(clean(text), style="dim", soft_wrap=True)
+
+    def error(self, text: str) -> None:
+        line = Text("error: ", style="bold red")
+        line.append(clean(self.scrub(text)), style="red")
+        self.err.print(line, soft_wrap=True)
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Rows under headings; a heading that starts with ``>`` is aligned to the right."""
+        self.print_table(make_table(columns, rows))
+
+    def print_table(self, table: Table) -> None:
+        if self.out.is_terminal:
+            self.out.print(table)
+            return
+        with self.out.capture() as captured:
+            self.out.print(table)
+        for line in captured.get().splitlines():
+            print(line.rstrip())  # a pipe needs no blanks at the end of a line
+
+    def done(self, text: str, **facts: Any) -> None:
+        """What a command did: a sentence, or with --json the facts."""
+        if self.json:
+            self.emit(facts)
+        else:
+            self.say(text)
+
+    # --- asking --------------------------------------------------------------------------------
+    def confirm(self, what: str, yes: bool) -> None:
+        """Ask before something is destroyed; without a terminal ``--yes`` is needed."""
+        if yes:
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise Refused(f"{what} cannot be undone: repeat the command with --yes")
+        self.err.print(Text(f"{clean(what)}. Type yes to go on: ", style="yellow"), end="")
+        if sys.stdin.readline().strip().lower() not in ("yes", "y"):
+            raise Refused("nothing was done")
+
+
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in columns:
+        right = name.startswith(">")
+        table.add_column(name.lstrip(">"), justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    return table
+
+
+def _cell(value: Any) -> Text:
+    if isinstance(value, Text):
+        return value
+    if value is None or value == "":
+        return Text("")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Text(f"{value:,}", style="dim" if value == 0 else "")
+    return Text(clean(str(value)))
+
+
+# How a command asks the launcher for its session; never parsed from the command line.
+Context = Annotated[Session, Parameter(parse=False)]

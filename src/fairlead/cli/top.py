@@ -1,0 +1,206 @@
+"""``fairlead top``: the queues as they move."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from fairlead.cli import show
+from fairlead.cli.insight import now_of
+from fairlead.cli.parsing import Duration
+from fairlead.cli.session import Context, Session, make_table
+from fairlead.values import Stats
+
+RATES = ("sent", "delivered", "finished", "failed")
+_BARS = "▁▂▃▄▅▆▇█"
+_HISTORY = 24
+
+
+def _totals(stats: Stats) -> tuple[int, ...]:
+    return stats.sent, stats.delivered, stats.acked + stats.completed, stats.failed
+
+
+@dataclass
+class Meter:
+    """Rates from the differences between samples. A queue's first sample has none."""
+
+    before: dict[str, tuple[float, tuple[int, ...]]] = field(
+        default_factory=dict[str, tuple[float, tuple[int, ...]]]
+    )
+    history: dict[str, deque[float]] = field(default_factory=dict[str, deque[float]])
+
+    def sample(self, stats: Stats, at: float) -> dict[str, dict[str, float]]:
+        """Per queue, each of RATES per second since the sample before."""
+        rates: dict[str, dict[str, float]] = {}
+        for name, one in stats.queues.items():
+            totals = _totals(one)
+            if name in self.before:
+                then, old = self.before[name]
+                passed = max(at - then, 1e-6)
+                # A purge with reset takes totals back: that is no negative rate.
+                values = [max(new - was, 0) / passed for new, was in zip(totals, old, strict=True)]
+                rates[name] = dict(zip(RATES, values, strict=True))
+                past = self.history.setdefault(name, deque(maxlen=_HISTORY))
+                past.append(rates[name]["finished"])
+            self.before[name] = (at, totals)
+        return rates
+
+
+def sparkline(values: Any) -> str:
+    """The course of a rate as a row of bars."""
+    values = list(values)
+    top = max(values, default=0)
+    if not top:
+        return ""
+    return "".join(_BARS[min(int(v / top * (len(_BARS) - 1) + 0.5), 7)] for v in values)
+
+
+def top(*, every: Duration = 1, once: bool = False, session: Context) -> None:
+    """Watch the queues live: what waits, what runs, how fast. q or Ctrl-C ends.
+
+    Example: fairlead top --db postgresql://localhost/app
+
+    Args:
+        every: Seconds between two looks.
+        once: Measure for that long, print once and end; for scripts.
+    """
+    every = max(float(every), 0.1)
+    meter = Meter()
+    stats = session.db.stats()
+    meter.sample(stats, time.monotonic())
+    if session.json or not session.out.is_terminal or once:
+        _plain(session, meter, every, once)
+        return
+    with _keys() as pressed, Live(console=session.out, screen=True, auto_refresh=False) as live:
+        rates: dict[str, dict[str, float]] = {}
+        while True:
+            live.update(_screen(session, stats, rates, meter), refresh=True)
+            if pressed(every):
+                return
+            stats = session.db.stats()
+            rates = meter.sample(stats, time.monotonic())
+
+
+def _plain(session: Session, meter: Meter, every: float, once: bool) -> None:
+    while True:
+        time.sleep(every)
+        stats = session.db.stats()
+        rates = meter.sample(stats, time.monotonic())
+        now = now_of(session)
+        if session.json:
+            session.emit_line(_facts(stats, rates, now))
+        else:
+            session.print_table(_table(stats, rates, meter, now))
+        if once:
+            return
+        if not session.json:
+            session.say()
+
+
+def _facts(stats: Stats, rates: dict[str, dict[str, float]], now: datetime) -> dict[str, Any]:
+    queues: dict[str, Any] = {}
+    for name, one in stats.queues.items():
+        oldest = one.oldest_ready
+        per_second = {key: round(value, 3) for key, value in rates.get(name, {}).items()}
+        queues[name] = {
+            **{gauge: getattr(one, gauge) for gauge in show.GAUGES},
+            "oldest_ready_seconds": max((now - oldest).total_seconds(), 0) if oldest else None,
+            "per_second": per_second or None,
+        }
+    return {"at": show.iso(now), "queues": queues}
+
+
+def _rate(value: float | None, style: str = "") -> Text:
+    if value is None:
+        return Text("")
+    text = f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.1f}"
+    return Text(text, style=style if value else "dim")
+
+
+def _table(stats: Stats, rates: dict[str, dict[str, float]], meter: Meter, now: datetime) -> Table:
+    rows: list[list[Any]] = []
+    for name, one in stats.queues.items():
+        rate = rates.get(name, {})
+        rows.append(
+            [
+                Text(name, style="bold"),
+                *(
+                    show.count(getattr(one, gauge), gauge)
+                    for gauge in ("ready", "scheduled", "leased", "dead")
+                ),
+                show.age(one.oldest_ready, now),
+                *(_rate(rate.get(key)) for key in RATES[:3]),
+                _rate(rate.get("failed"), "red"),
+                Text(sparkline(meter.history.get(name, ())), style="green"),
+            ]
+        )
+    heads = ["queue", ">ready", ">scheduled", ">leased", ">dead", "oldest ready"]
+    return make_table([*heads, *(f">{name}/s" for name in RATES), ""], rows)
+
+
+def _screen(
+    session: Session, stats: Stats, rates: dict[str, dict[str, float]], meter: Meter
+) -> Any:
+    now = now_of(session)
+    head = Text.assemble(
+        ("fairlead top", "bold"),
+        ("  ", ""),
+        (session.shown, "cyan"),
+        (f"  {now.astimezone():%H:%M:%S}", "dim"),
+    )
+    gauges = Text.assemble(
+        *(
+            part
+            for gauge in ("ready", "scheduled", "leased", "dead")
+            for part in ((f"{getattr(stats, gauge):,}", show.STATE_STYLES[gauge]), f" {gauge}   ")
+        )
+    )
+    body: Any = _table(stats, rates, meter, now)
+    if not stats.queues:
+        body = Text(f"no queues yet: {session.command('queue', 'create', 'emails')}")
+    return Group(head, gauges, Text(), body, Text(), Text("q ends", style="dim"))
+
+
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
+@contextlib.contextmanager
+def _keys() -> Generator[Callable[[float], bool]]:
+    """Gives ``pressed(seconds)``: wait so long; True as soon as q is pressed."""
+    if not sys.stdin.isatty() or sys.platform == "win32":
+        yield _sleep
+        return
+    import termios
+    import tty
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+
+    def pressed(seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while (rest := end - time.monotonic()) > 0:
+            if select.select([descriptor], [], [], rest)[0]:
+                key = sys.stdin.read(1)
+                if key in ("q", "Q", ""):
+                    return True
+        return False
+
+    try:
+        tty.setcbreak(descriptor)
+        yield pressed
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -1,0 +1,54 @@
+"""What is wrong with this database, why it matters, and the command that mends it.
+
+    for finding in fairlead.doctor.examine(db):
+        print(finding.level, finding.what, finding.fix)
+
+Every check looks only; nothing here changes a row. What each database is asked stands in
+``backends/<dialect>/doctor.sql``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.doctor import mysql, postgres, queues, sqlite
+from fairlead.doctor.patient import LEVELS, Command, Finding, Patient, bad, command_text
+from fairlead.errors import DatabaseError
+from fairlead.sync.database import Database
+
+__all__ = ["LEVELS", "Finding", "examine"]
+
+_DIALECTS = {"sqlite": sqlite.examine, "postgresql": postgres.examine, "mysql": mysql.examine}
+
+
+def examine(
+    db: Database,
+    command: Command = command_text,
+    *,
+    schema: str = "fairlead",
+    deep: bool = False,
+) -> list[Finding]:
+    """Everything that was looked at, in the order of looking. ``command`` makes the text of a
+    ``fairlead`` command out of its words, with whatever options name this database."""
+    return list(_examine(Patient(db, command, schema, deep)))
+
+
+def _examine(patient: Patient) -> Iterator[Finding]:
+    try:
+        patient.skew()  # the first call: is anybody there?
+    except DatabaseError as error:
+        yield bad(
+            "connection",
+            str(error),
+            "nothing can be sent or received",
+            "start the database, or correct the URL",
+        )
+        return
+    yield from _DIALECTS[patient.dialect](patient)
+    yield from queues.clock(patient)
+    healthy = False
+    for finding in queues.schema(patient):
+        healthy = finding.level != "bad"
+        yield finding
+    if healthy:
+        yield from queues.examine(patient)

@@ -1,0 +1,142 @@
+"""What is the same on every database: the clock, the schema, and how the queues are doing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.doctor.patient import Finding, Patient, bad, ok, span, warn
+from fairlead.limits import SECOND
+from fairlead.values import Settings, Stats
+
+SKEW = 1.0  # seconds
+STALLED = 300  # seconds: a ready message this old is worth a question
+EXPIRED_GRACE = 60  # a lease that ended just now will be recovered by the next receive
+TALLY = 100_000  # counter rows not yet folded
+DEAD_MANY = 1_000
+
+
+def clock(patient: Patient) -> Iterator[Finding]:
+    skew, trip = patient.skew()
+    if abs(skew) - trip > SKEW:
+        way = "ahead of" if skew > 0 else "behind"
+        yield warn(
+            "clock",
+            f"the database's clock is {span(abs(skew))} {way} this machine's",
+            "leases and delays go by the database's clock alone, so nothing is lost; but a time "
+            "you compute here and send with at= is off by as much",
+            "run a time service (chrony, systemd-timesyncd) on both machines",
+        )
+    else:
+        yield ok("clock", f"clocks agree; one round trip takes {trip * 1000:.1f} ms")
+
+
+def schema(patient: Patient) -> Iterator[Finding]:
+    wanted = patient.db.target.backend.migrations()
+    there = patient.ask("has_schema", *([] if patient.dialect == "sqlite" else [patient.schema]))
+    fix = patient.command("migrate")
+    if not there[0][0]:
+        yield bad("schema", "Fairlead's schema is missing", "no queue can exist without it", fix)
+        return
+    applied = [row[0] for row in patient.ask("schema")]
+    version = max(applied, default=0)
+    if version < len(wanted):
+        missing = len(wanted) - version
+        yield bad(
+            "schema",
+            f"the schema is at version {version}; this Fairlead brings {len(wanted)}",
+            f"{missing} migration(s) are missing: calls may fail with SchemaOutdated",
+            fix,
+        )
+    elif version > len(wanted):
+        oldest = max(row[1] for row in patient.ask("schema"))
+        yield warn(
+            "schema",
+            f"the schema is at version {version}, newer than this Fairlead ({len(wanted)}); "
+            f"it serves clients from version {oldest} on",
+            "a roll-out is under way, or this machine was forgotten",
+            "pip install --upgrade fairlead",
+        )
+    else:
+        yield ok("schema", f"schema version {version} is the one this Fairlead brings")
+
+
+def examine(patient: Patient) -> Iterator[Finding]:
+    stats = patient.db.stats()
+    now = patient.db.clock()
+    found: list[Finding] = []
+    for settings in patient.settings():
+        one = stats.queues.get(settings.name)
+        if one is not None:
+            found += _queue(patient, settings, one, now)
+    yield from found
+    if not found:
+        yield ok("queues", f"{len(stats.queues)} queue(s), {stats.total:,} messages, all moving")
+    yield from _leases(patient, now)
+    yield from _tallies(patient)
+
+
+def _queue(patient: Patient, settings: Settings, one: Stats, now: int) -> Iterator[Finding]:
+    name = settings.name
+    waiting = 0.0
+    if one.oldest_ready is not None:
+        waiting = now / SECOND - one.oldest_ready.timestamp()
+    if settings.paused:
+        yield warn(
+            "paused",
+            f"queue {name!r} is paused; {one.ready:,} ready messages wait",
+            "nothing is given out until it is resumed",
+            patient.command("queue", "resume", name),
+        )
+    elif waiting > STALLED:
+        delivered = patient.delivered_since(name, now - STALLED * SECOND)
+        if delivered:
+            yield warn(
+                "behind",
+                f"queue {name!r} is behind: {one.ready:,} ready, the oldest for {span(waiting)}, "
+                f"{delivered:,} delivered in the last {span(STALLED)}",
+                "its workers are slower than its senders, or a policy holds a channel back",
+                patient.command("channel", "list", name),
+            )
+        else:
+            yield warn(
+                "consumers",
+                f"nobody receives from queue {name!r}: {one.ready:,} ready, "
+                f"the oldest for {span(waiting)}",
+                "no worker runs, or a policy keeps every channel closed",
+                patient.command("peek", name, "--state", "ready"),
+            )
+    if one.dead:
+        yield warn(
+            "dead",
+            f"queue {name!r} has {one.dead:,} dead messages",
+            "each failed for good and waits for a person"
+            + ("; they are kept for ever" if settings.dead_retention is None else ""),
+            patient.command("dead", "list", name),
+        )
+
+
+def _leases(patient: Patient, now: int) -> Iterator[Finding]:
+    [[expired]] = patient.ask("expired_leases", now - EXPIRED_GRACE * SECOND)
+    if expired:
+        yield warn(
+            "leases",
+            f"{expired:,} leases expired over {span(EXPIRED_GRACE)} ago and are not recovered",
+            "their workers are gone; a receive of that queue, or maintenance, makes them ready",
+            patient.command("maintain"),
+        )
+    else:
+        yield ok("leases", "no expired lease waits for its recovery")
+
+
+def _tallies(patient: Patient) -> Iterator[Finding]:
+    [[rows]] = patient.ask("backlog", TALLY + 1)
+    what = "rows of purged queues" if patient.dialect == "sqlite" else "counter rows"
+    if rows > TALLY:
+        yield warn(
+            "maintenance",
+            f"over {TALLY:,} {what} wait for maintenance",
+            "they take space and make stats slow",
+            patient.command("maintain", "--loop", "60"),
+        )
+    else:
+        yield ok("maintenance", f"maintenance keeps up: {rows:,} {what} wait")

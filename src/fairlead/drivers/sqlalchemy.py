@@ -1,0 +1,96 @@
+"""Your SQLAlchemy Connection or Session, sync or async, over any of the three databases.
+
+Statements go through ``exec_driver_sql`` of the session's connection, so they join its transaction
+and never touch its unit of work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, TypeVar
+
+from fairlead.backends.base import Copy, Op, Rows, Value
+from fairlead.drivers import placeholders
+from fairlead.drivers.base import GONE
+from fairlead.run import run
+
+T = TypeVar("T")
+
+_DIALECTS = {"postgresql": "postgresql", "mysql": "mysql", "mariadb": "mysql", "sqlite": "sqlite"}
+
+
+def _plain(text: str) -> str:
+    return text
+
+
+def _style(dialect: str, paramstyle: str) -> Callable[[str], str]:
+    if dialect == "postgresql" and paramstyle in ("pyformat", "format"):
+        return placeholders.numbered_to_format
+    return _plain  # numeric_dollar, qmark and MySQL's %s are what the catalogues use
+
+
+def error_code(error: BaseException) -> str | None:
+    """The code of the driver's error inside a wrapper's."""
+    inner = getattr(error, "orig", None) or error.__cause__ or error
+    for candidate in (inner, getattr(inner, "__cause__", None)):
+        if candidate is None:
+            continue
+        for name in ("sqlstate", "pgcode", "sqlite_errorname"):
+            value = getattr(candidate, name, None)
+            if isinstance(value, str):
+                return value
+        args = getattr(candidate, "args", ())
+        if args and isinstance(args[0], int):
+            return str(args[0])
+    if getattr(error, "connection_invalidated", False):
+        return GONE
+    return None
+
+
+class SqlalchemyDriver:
+    can_copy = False
+
+    def __init__(self, connection: Any) -> None:
+        # A Session (or scoped_session) has connection(); a Connection has exec_driver_sql itself.
+        if not hasattr(connection, "exec_driver_sql"):
+            connection = connection.connection()
+        self.connection = connection
+        self.dialect = _DIALECTS.get(connection.dialect.name, connection.dialect.name)
+        self._render = _style(self.dialect, connection.dialect.paramstyle)
+        if self.dialect == "sqlite":
+            sqlite = import_module("fairlead.drivers.sqlite")
+            sqlite.register(connection.connection.driver_connection)
+
+    def execute(self, text: str, params: Sequence[Value]) -> Rows:
+        result = self.connection.exec_driver_sql(self._render(text), tuple(params))
+        return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
+
+    def copy(self, copy: Copy) -> None:
+        raise NotImplementedError
+
+    def begin(self, write: bool) -> None: ...
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+    def close(self) -> None: ...
+
+    def code(self, error: BaseException) -> str | None:
+        return error_code(error) if hasattr(error, "orig") else None
+
+
+class SyncInAsyncDriver:
+    """An AsyncConnection or AsyncSession: the whole operation runs through its ``run_sync``."""
+
+    can_copy = False
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        sync = getattr(connection, "sync_connection", None) or connection.sync_session
+        name = (sync if hasattr(sync, "dialect") else sync.get_bind()).dialect.name
+        self.dialect = _DIALECTS.get(name, name)
+
+    async def run(self, op: Op[T]) -> T:
+        return await self.connection.run_sync(lambda sync: run(op, SqlalchemyDriver(sync), False))
+
+    def code(self, error: BaseException) -> str | None:
+        return error_code(error) if hasattr(error, "orig") else None

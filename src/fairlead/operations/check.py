@@ -1,0 +1,185 @@
+"""Check and encode what users give: names, times, rates, payloads."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fairlead import limits
+from fairlead.errors import InvalidArgument, InvalidBody, InvalidName
+from fairlead.values import EPOCH, Duration, Moment
+
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
+def name(value: Any, what: str, *, empty: bool = False) -> str:
+    """A name every backend can hold, compare and index."""
+    if not isinstance(value, str):
+        raise InvalidName(f"{what} must be a string, not {type(value).__name__}")
+    if not value and not empty:
+        raise InvalidName(f"{what} must not be empty")
+    if "\0" in value:
+        raise InvalidName(f"{what} must not contain the NUL character")
+    try:
+        size = len(value) if value.isascii() else len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidName(f"{what} must be valid Unicode: it holds a lone surrogate") from None
+    if size > limits.NAME_BYTES:
+        raise InvalidName(
+            f"{what} has {size:,} bytes in UTF-8 and may have at most {limits.NAME_BYTES}"
+        )
+    return value
+
+
+def optional_name(value: Any, what: str) -> str | None:
+    return None if value is None else name(value, what)
+
+
+def integer(value: Any, what: str, low: int, high: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidArgument(f"{what} must be a whole number, not {value!r}")
+    if not low <= value <= high:
+        raise InvalidArgument(f"{what} must be between {low:,} and {high:,}, not {value:,}")
+    return int(value)  # a plain one: a Sent is an int too, and not every driver knows
+
+
+def optional_integer(value: Any, what: str, low: int, high: int) -> int | None:
+    return None if value is None else integer(value, what, low, high)
+
+
+def microseconds(value: Duration, what: str) -> int:
+    """A duration in seconds (int, float or timedelta), never negative, as microseconds."""
+    if isinstance(value, timedelta):
+        us = value // timedelta(microseconds=1)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        if value != value or value in (float("inf"), float("-inf")):
+            raise InvalidArgument(f"{what} must be a finite number of seconds, not {value!r}")
+        us = round(value * limits.SECOND)
+    else:
+        raise InvalidArgument(
+            f"{what} must be seconds (int, float) or a timedelta, not {type(value).__name__}"
+        )
+    if us < 0:
+        raise InvalidArgument(f"{what} must not be negative, it is {value!r}")
+    if us > limits.DURATION_MAX:
+        raise InvalidArgument(f"{what} must be at most a hundred years, it is {value!r}")
+    return us
+
+
+def optional_microseconds(value: Duration | None, what: str) -> int | None:
+    return None if value is None else microseconds(value, what)
+
+
+def instant(value: Moment, what: str) -> int:
+    """An absolute time (aware datetime, or seconds since the epoch) as microseconds."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidArgument(
+                f"{what} needs a time zone: {value!r} has none. "
+                "Use datetime.now(UTC) + …, or .astimezone() for local time"
+            )
+        us = (value.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        if value != value or abs(value) > limits.TIME_MAX / limits.SECOND:
+            raise InvalidArgument(f"{what} must be a time before the year 10000, not {value!r}")
+        us = round(value * limits.SECOND)
+    else:
+        raise InvalidArgument(
+            f"{what} must be a datetime or seconds since the epoch, not {type(value).__name__}"
+        )
+    return min(max(us, 0), limits.TIME_MAX)
+
+
+def due(delay: Duration | None, at: Moment | None) -> tuple[int | None, int]:
+    """(absolute µs or None, delay µs): at most one of the two may be given."""
+    if at is not None:
+        if delay is not None:
+            raise InvalidArgument("give delay= or at=, not both")
+        return instant(at, "at"), 0
+    return None, 0 if delay is None else microseconds(delay, "delay")
+
+
+_PERIODS = {
+    "s": 1,
+    "sec": 1,
+    "second": 1,
+    "m": 60,
+    "min": 60,
+    "minute": 60,
+    "h": 3600,
+    "hour": 3600,
+    "d": 86400,
+    "day": 86400,
+}
+_RATE = re.compile(r"\s*(\d+)\s*/\s*(\d*)\s*([a-z]+)\s*")
+
+
+def rate(value: str | None, what: str = "rate") -> tuple[int | None, int | None]:
+    """``"100/min"`` or ``"5/10s"`` as (count, period in µs)."""
+    if value is None:
+        return None, None
+    match = _RATE.fullmatch(value) if isinstance(value, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
+    unit = _PERIODS.get(match[3]) if match else None
+    if match is None or unit is None:
+        raise InvalidArgument(
+            f'{what} must look like "5/s", "100/min", "1000/h" or "10/30s", not {value!r}'
+        )
+    count = integer(int(match[1]), what, 1, 1_000_000_000)
+    period = integer(int(match[2] or 1), what, 1, 86_400) * unit * limits.SECOND
+    if count > period:
+        raise InvalidArgument(f"{what} {value!r} is more than one a microsecond")
+    return count, period
+
+
+def rate_text(count: int | None, period_us: int | None) -> str | None:
+    """The opposite of ``rate``."""
+    if count is None or period_us is None:
+        return None
+    seconds = period_us // limits.SECOND
+    for unit, size in (("day", 86400), ("h", 3600), ("min", 60)):
+        if seconds % size == 0:
+            times = seconds // size
+            return f"{count}/{'' if times == 1 else times}{unit}"
+    return f"{count}/{'' if seconds == 1 else seconds}s"
+
+
+def payload(value: Any, what: str) -> tuple[bytes, int]:
+    """(bytes, 1 if they are JSON): bytes go as they are, anything else as JSON."""
+    if type(value) is bytes:
+        return value, 0
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value), 0  # pyright: ignore[reportUnknownArgumentType]
+    try:
+        return _encode(value).encode(), 1
+    except (TypeError, ValueError, RecursionError) as error:
+        # UnicodeEncodeError (a lone surrogate) is a ValueError too.
+        raise InvalidBody(
+            f"{what} must be bytes or JSON (None, bool, int, float, str, list, dict): {error}"
+        ) from None
+
+
+def bounded_payload(value: Any, what: str, limit: int) -> tuple[bytes, int]:
+    raw, is_json = payload(value, what)
+    if len(raw) > limit:
+        raise InvalidArgument(f"{what} has {len(raw):,} bytes and may have at most {limit:,}")
+    return raw, is_json
+
+
+def headers(value: Mapping[str, Any] | None) -> bytes | None:
+    if not value:
+        return None
+    if not isinstance(value, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidBody("headers must be a dict with string keys")
+    return bounded_payload(dict(value), "headers", limits.HEADERS_BYTES)[0]
+
+
+def error_text(value: Any) -> str:
+    """An error as text: exceptions by class and message; NULs and excess are cut."""
+    text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else str(value)
+    text = text.replace("\0", "").encode("utf-8", "replace").decode()
+    if len(text) > limits.ERROR_CHARS:
+        text = text[: limits.ERROR_CHARS - 20] + " … (text cut)"
+    return text

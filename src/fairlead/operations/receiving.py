@@ -1,0 +1,192 @@
+"""receive, and the verbs that end or move a delivery. Every verb takes leases, never bare ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from fairlead import limits
+from fairlead.backends.base import Lease, Op, Receive, Received
+from fairlead.errors import InvalidArgument
+from fairlead.operations import check
+from fairlead.operations.call import Call, Core
+from fairlead.values import Acked, Duration, Message, Moment
+
+
+class _Keep:
+    """The default of ``memo=``: leave it as it is. (None clears it.)"""
+
+    def __repr__(self) -> str:
+        return "KEEP"
+
+
+KEEP: Any = _Keep()
+
+
+def receive_args(
+    n: int,
+    lease: Duration | None,
+    version: int | None,
+    types: Sequence[str] | None,
+    min_priority: int | None,
+    max_bytes: int | None,
+    permit: int | None,
+    ack: Sequence[Message],
+) -> Receive:
+    """Check the arguments of a receive."""
+    if isinstance(types, str):
+        raise InvalidArgument("types must be a list of strings, not one string")
+    return Receive(
+        check.integer(n, "n", 1, limits.RECEIVE_MAX),
+        None if lease is None else check.microseconds(lease, "lease"),
+        check.optional_integer(version, "version", 0, limits.VERSION_MAX),
+        None if types is None else [check.name(item, "type") for item in types],
+        check.optional_integer(
+            min_priority, "min_priority", -limits.PRIORITY_MAX, limits.PRIORITY_MAX
+        ),
+        check.optional_integer(max_bytes, "max_bytes", 1, 2**62),
+        permit,
+        leases_of(ack) if ack else (),
+    )
+
+
+def receive(core: Core, queue: str, args: Receive) -> Call[Received]:
+    memory = core.memory(queue)
+    # Without carried acks a receive may be repeated: what it leased and lost track of expires.
+    return Call(
+        "receive",
+        lambda: core.backend.receive(queue, args, memory, core.now()),
+        repeatable=not args.acks,
+    )
+
+
+def leases_of(messages: Sequence[Message]) -> list[Lease]:
+    """The leases of received messages, each once; of two deliveries of one message only the later,
+    since the earlier is lost for certain."""
+    latest: dict[int, int] = {}
+    for message in messages:
+        if message.deliveries > latest.get(message.id, 0):
+            latest[message.id] = message.deliveries
+    return list(latest.items())
+
+
+def lost_of(messages: Sequence[Message], lost: Collection[int]) -> list[Message]:
+    """Which of the messages were lost, given the ids that a backend says it lost."""
+    if not lost and len({message.id for message in messages}) == len(messages):
+        return []
+    latest = dict(leases_of(messages))
+    return [m for m in messages if m.id in lost or m.deliveries != latest[m.id]]
+
+
+Verb = Callable[[Sequence[Lease], bool], Op[list[int]]]
+
+
+def one(what: str, verb: Verb, message: Message) -> Call[None]:
+    """A verb on one message: a lost lease raises LeaseLost."""
+    lease = [(message.id, message.deliveries)]
+
+    def start() -> Op[None]:
+        yield from verb(lease, True)
+
+    return Call(what, start)
+
+
+def many(what: str, verb: Verb, messages: Sequence[Message]) -> Call[Acked]:
+    """A verb on a batch: lost leases are reported."""
+    messages = list(messages)
+    leases = leases_of(messages)
+
+    def start() -> Op[Acked]:
+        if not leases:
+            return Acked(0, [])
+        lost = set((yield from verb(leases, False)))
+        return Acked(len(leases) - len(lost), lost_of(messages, lost))
+
+    return Call(what, start)
+
+
+def ack(core: Core, queue: str) -> Verb:
+    return lambda leases, strict: core.backend.ack(queue, leases, strict, core.now())
+
+
+def complete(core: Core, queue: str, result: Any) -> Verb:
+    raw, is_json = (
+        (None, 0)
+        if result is None
+        else check.bounded_payload(result, "the result", limits.RESULT_BYTES)
+    )
+    return lambda leases, strict: core.backend.complete(
+        queue, leases, raw, is_json, strict, core.now()
+    )
+
+
+def defer(core: Core, queue: str, delay: Duration | None, at: Moment | None, memo: Any) -> Verb:
+    due_us, delay_us = check.due(delay, at)
+    keep = memo is KEEP
+    raw, is_json = (
+        (None, 0)
+        if keep or memo is None
+        else check.bounded_payload(memo, "the memo", limits.MEMO_BYTES)
+    )
+    return lambda leases, strict: core.backend.defer(
+        queue, leases, due_us, delay_us, keep, raw, is_json, strict, core.now()
+    )
+
+
+def fail(
+    core: Core, queue: str, error: Any, delay: Duration | None, details: Any, reference: str | None
+) -> Verb:
+    text = check.error_text(error)
+    delay_us = check.optional_microseconds(delay, "delay")
+    raw = _details(details)
+    check.optional_name(reference, "reference")
+    return lambda leases, strict: core.backend.fail(
+        queue, leases, text, delay_us, raw, reference, strict, core.now()
+    )
+
+
+def kill(core: Core, queue: str, error: Any, details: Any, reference: str | None) -> Verb:
+    text = check.error_text(error)
+    raw = _details(details)
+    check.optional_name(reference, "reference")
+    return lambda leases, strict: core.backend.kill(
+        queue, leases, text, raw, reference, strict, core.now()
+    )
+
+
+def _details(details: Any) -> bytes | None:
+    if details is None:
+        return None
+    raw, is_json = check.bounded_payload(details, "details", limits.MEMO_BYTES)
+    if not is_json:
+        raise InvalidArgument("details must be JSON, not bytes")
+    return raw
+
+
+def release(core: Core, queue: str) -> Verb:
+    return lambda leases, strict: core.backend.release(queue, leases, strict, core.now())
+
+
+def extend_one(core: Core, queue: str, message: Message, lease: Duration | None) -> Call[int]:
+    """The new lease_until."""
+    lease_us = check.optional_microseconds(lease, "lease")
+    leases = [(message.id, message.deliveries)]
+
+    def start() -> Op[int]:
+        _, until = yield from core.backend.extend(queue, leases, lease_us, True, core.now())
+        assert until is not None
+        return until
+
+    return Call("extend", start, repeatable=True)
+
+
+def extend_many(
+    core: Core, queue: str, messages: Sequence[Message], lease: Duration | None
+) -> Call[Acked]:
+    lease_us = check.optional_microseconds(lease, "lease")
+
+    def verb(leases: Sequence[Lease], strict: bool) -> Op[list[int]]:
+        lost, _ = yield from core.backend.extend(queue, leases, lease_us, strict, core.now())
+        return lost
+
+    return many("extend", verb, messages)

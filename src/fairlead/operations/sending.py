@@ -1,0 +1,127 @@
+"""send, send_many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fairlead import limits
+from fairlead.backends import base
+from fairlead.backends.base import Op, SendRow
+from fairlead.errors import ChannelFull, DuplicateKey, InvalidArgument
+from fairlead.operations import check
+from fairlead.operations.call import Call, Core
+from fairlead.values import Duration, Moment, OnConflict, Send, Sent
+
+_CONFLICT = {"error": "e", "ignore": "i", "replace": "r"}
+_OUTCOME = {
+    base.SENT: "sent",
+    base.DUPLICATE: "duplicate",
+    base.REPLACED: "replaced",
+    base.REFUSED: "refused",
+    base.COLLAPSED: "collapsed",
+}
+
+
+def encode(
+    body: Any,
+    channel: str,
+    priority: int,
+    delay: Duration | None,
+    at: Moment | None,
+    key: str | None,
+    on_conflict: OnConflict,
+    version: int,
+    type: str | None,
+    headers: Mapping[str, Any] | None,
+    lease: Duration | None,
+    max_attempts: int | None,
+    expires: Duration | None,
+) -> SendRow:
+    """Check one send and make it what a backend takes."""
+    if channel or channel != "":
+        check.name(channel, "channel", empty=True)
+    if priority.__class__ is not int or priority:
+        priority = check.integer(priority, "priority", -limits.PRIORITY_MAX, limits.PRIORITY_MAX)
+    if on_conflict not in _CONFLICT:
+        raise InvalidArgument(
+            f'on_conflict must be "error", "ignore" or "replace", not {on_conflict!r}'
+        )
+    raw, is_json = check.payload(body, "the body")
+    due_us, delay_us = (None, 0) if at is None and delay is None else check.due(delay, at)
+    return (
+        channel,
+        raw,
+        is_json,
+        -priority,
+        due_us,
+        delay_us,
+        None if key is None else check.name(key, "key"),
+        _CONFLICT[on_conflict],
+        0 if version == 0 else check.integer(version, "version", 0, limits.VERSION_MAX),
+        None if type is None else check.name(type, "type"),
+        None if headers is None else check.headers(headers),
+        None if lease is None else check.microseconds(lease, "lease"),
+        check.optional_integer(max_attempts, "max_attempts", 0, limits.COUNT_MAX),
+        None if expires is None else check.microseconds(expires, "expires"),
+    )
+
+
+def _encode_item(item: Any) -> SendRow:
+    if not isinstance(item, Send):
+        item = Send(item)
+    return encode(
+        item.body,
+        item.channel,
+        item.priority,
+        item.delay,
+        item.at,
+        item.key,
+        item.on_conflict,
+        item.version,
+        item.type,
+        item.headers,
+        item.lease,
+        item.max_attempts,
+        item.expires,
+    )
+
+
+def _repeatable(rows: list[SendRow]) -> bool:
+    # A keyed send with ignore or replace has the same effect twice.
+    return all(row[6] is not None and row[7] != "e" for row in rows)
+
+
+def _send(core: Core, queue: str, rows: list[SendRow]) -> Op[list[tuple[int, str]]]:
+    outcomes = yield from core.backend.send(queue, rows, core.now())
+    for (id, outcome), row in zip(outcomes, rows, strict=True):
+        if outcome == base.CONFLICT:
+            keys = [r[6] for (_, o), r in zip(outcomes, rows, strict=True) if o == base.CONFLICT]
+            raise DuplicateKey(queue, keys)
+        if outcome == base.FULL:
+            raise ChannelFull(queue, row[0], id or None)
+    return outcomes
+
+
+def send(core: Core, queue: str, row: SendRow) -> Call[Sent]:
+    rows = [row]
+
+    def start() -> Op[Sent]:
+        [(id, outcome)] = yield from _send(core, queue, rows)
+        return Sent.of(id, _OUTCOME[outcome])
+
+    return Call("send", start, _repeatable(rows))
+
+
+def send_many(core: Core, queue: str, items: Iterable[Any]) -> Call[list[Sent]]:
+    rows = [_encode_item(item) for item in items]
+
+    def start() -> Op[list[Sent]]:
+        if not rows:
+            return []
+        outcomes = yield from _send(core, queue, rows)
+        if all(outcome == base.SENT for _, outcome in outcomes):
+            return [Sent(id) for id, _ in outcomes]
+        return [Sent.of(id, _OUTCOME[outcome]) for id, outcome in outcomes]
+
+    return Call("send_many", start, _repeatable(rows))

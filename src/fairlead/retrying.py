@@ -1,0 +1,76 @@
+"""What to do with a database error on our own connection: try again, give up, or say what it is.
+
+Only calls on our own connections are ever repeated. A deadlock, a serialization failure or a lock
+time-out means the transaction was rolled back, so the call is started again. A lost connection may
+mean anything: the call is repeated only if repeating it is harmless, else ``OutcomeUnknown``.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from fairlead.backends.base import Backend
+from fairlead.drivers.base import GONE
+from fairlead.errors import (
+    DatabaseBusy,
+    DatabaseUnavailable,
+    FairleadError,
+    OutcomeUnknown,
+    UnsafeTransaction,
+)
+from fairlead.operations.call import Call
+
+ATTEMPTS = 10
+BUSY, LOST = "busy", "lost"
+
+
+def pause(attempt: int) -> float:
+    """Seconds to wait before try number ``attempt``: 1 ms doubling to 250 ms, jittered."""
+    return random.uniform(0.5, 1.5) * min(0.001 * 2**attempt, 0.25)
+
+
+def judge(
+    backend: Backend, code: str | None, error: BaseException, call: Call[Any], attempt: int
+) -> str | BaseException:
+    """``BUSY`` or ``LOST`` to try again (LOST: on a new connection), or the error to raise."""
+    if isinstance(error, FairleadError) or code is None:
+        return error
+    verdict = backend.translate(code, str(error))
+    if isinstance(verdict, Exception):
+        return verdict
+    if verdict == "busy":
+        if attempt + 1 < ATTEMPTS:
+            return BUSY
+        return DatabaseBusy(f"{call.what} met locks or write conflicts {ATTEMPTS} times: {error}")
+    if verdict == GONE:
+        if not call.repeatable:
+            return OutcomeUnknown(call.what, error)
+        if attempt + 1 < 3:
+            return LOST
+        return DatabaseUnavailable(f"{call.what}: the connection broke again and again: {error}")
+    return error
+
+
+def judge_yours(backend: Backend, code: str | None, error: BaseException) -> BaseException:
+    """The error to raise from a call inside your transaction, where nothing is ever repeated."""
+    if isinstance(error, FairleadError) or code is None:
+        return error
+    verdict = backend.translate(code, str(error))
+    if isinstance(verdict, Exception):
+        return verdict
+    if verdict == "busy" and backend.dialect == "sqlite":
+        return UnsafeTransaction(
+            "SQLite could not get the write lock in your transaction: begin it with BEGIN "
+            "IMMEDIATE (a transaction that has read first cannot become a writer), and keep it "
+            f"short ({error})"
+        )
+    if verdict == "busy":
+        return DatabaseBusy(f"your transaction met a lock or a conflict; roll it back: {error}")
+    if verdict == GONE:
+        return DatabaseUnavailable(f"your connection is gone: {error}")
+    return error
+
+
+def unreachable(shown: str, error: BaseException) -> DatabaseUnavailable:
+    return DatabaseUnavailable(f"cannot connect to {shown}: {error}")

@@ -1,0 +1,1 @@
+"""The sync doors: ``connect``, ``Database``, ``Queue`` and what they give."""

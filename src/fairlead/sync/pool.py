@@ -1,0 +1,100 @@
+"""A few connections of our own, shared by threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from fairlead.drivers.base import Driver
+from fairlead.errors import DatabaseUnavailable
+
+STALE = 10.0  # seconds in the pool after which a connection is tried before it is trusted
+
+
+class Pool:
+    """Connections are opened when needed, at most ``size``, and handed out newest first."""
+
+    def __init__(self, open: Callable[[], Driver], size: int, timeout: float) -> None:
+        self._open = open
+        self._size = size
+        self._timeout = timeout
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._free = threading.Condition()
+        self._idle: list[tuple[Driver, float]] = []
+        self._opened = 0
+        self._closed = False
+
+    def acquire(self) -> Driver:
+        """A connection for the caller alone; wait for one if all are taken."""
+        if self._pid != os.getpid():
+            # A forked child must not speak on its parent's sockets; it starts afresh.
+            self._reset()
+        with self._free:
+            deadline = time.monotonic() + self._timeout
+            while True:
+                if self._closed:
+                    raise DatabaseUnavailable("this Database is closed; connect again")
+                if self._idle:
+                    driver, since = self._idle.pop()
+                    break
+                if self._opened < self._size:
+                    self._opened += 1
+                    driver, since = None, 0.0
+                    break
+                if not self._free.wait(deadline - time.monotonic()):
+                    raise DatabaseUnavailable(
+                        f"all {self._size} connections were busy for {self._timeout} s: "
+                        "raise pool_size, or use fewer threads"
+                    )
+        if driver is not None and time.monotonic() - since > STALE and not self._alive(driver):
+            driver = None
+        if driver is None:
+            try:
+                driver = self._open()
+            except BaseException:
+                self._forget()
+                raise
+        return driver
+
+    def _alive(self, driver: Driver) -> bool:
+        try:
+            driver.execute("SELECT 1", ())
+        except Exception as error:
+            if driver.code(error) is None:
+                raise
+            driver.close()
+            return False
+        return True
+
+    def release(self, driver: Driver) -> None:
+        with self._free:
+            if self._closed:
+                driver.close()
+                return
+            self._idle.append((driver, time.monotonic()))
+            self._free.notify()
+
+    def discard(self, driver: Driver) -> None:
+        """Give back a connection that must not be used again."""
+        driver.close()
+        self._forget()
+
+    def _forget(self) -> None:
+        with self._free:
+            self._opened -= 1
+            self._free.notify()
+
+    def close(self) -> None:
+        if self._pid != os.getpid():
+            return
+        with self._free:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            self._free.notify_all()
+        for driver, _ in idle:
+            driver.close()

@@ -1,0 +1,106 @@
+"""Run calls: on connections of our own with retries, or on yours as it is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Protocol, TypeVar
+
+from fairlead.connecting import Options, Target
+from fairlead.drivers.base import Driver
+from fairlead.drivers.yours import driver_for
+from fairlead.operations.call import Call
+from fairlead.retrying import BUSY, LOST, judge, judge_yours, pause, unreachable
+from fairlead.run import run
+from fairlead.sync.pool import Pool
+
+T = TypeVar("T")
+
+
+class Runner(Protocol):
+    def run(self, call: Call[T]) -> T: ...
+    def using(self, connection: Any) -> Runner: ...
+
+
+class OwnRunner:
+    """Runs each call on a pooled connection of ours, in a transaction of its own."""
+
+    def __init__(self, target: Target, options: Options) -> None:
+        self._target = target
+        self._pool = Pool(self._open, target.pool_size, max(options.timeout, 30.0))
+        self._checked = False
+        self._check = threading.Lock()
+
+    def _open(self) -> Driver:
+        try:
+            driver = self._target.open()
+        except (ImportError, TypeError):
+            raise
+        except Exception as error:
+            raise unreachable(self._target.shown, error) from error
+        if not self._checked:
+            with self._check:
+                self._prepare(driver)
+        return driver
+
+    def _prepare(self, driver: Driver) -> None:
+        """SQLite brings its schema up to date by itself, once per process."""
+        if not self._checked and self._target.migrates_itself:
+            try:
+                run(self._target.backend.migrate(), driver, own=True)
+            except BaseException as error:
+                driver.close()
+                verdict = judge_yours(self._target.backend, driver.code(error), error)
+                raise verdict from error
+        self._checked = True
+
+    def run(self, call: Call[T]) -> T:
+        attempt = 0
+        while True:
+            driver = self._pool.acquire()
+            try:
+                value = run(call.start(), driver, own=True)
+            except BaseException as error:
+                code = driver.code(error)
+                verdict = judge(self._target.backend, code, error, call, attempt)
+                if not isinstance(error, Exception) or verdict == LOST or code == "gone":
+                    # Also after KeyboardInterrupt: the protocol may be in the middle of a reply.
+                    self._pool.discard(driver)
+                else:
+                    self._pool.release(driver)
+                if verdict not in (BUSY, LOST):
+                    if verdict is error:
+                        raise
+                    assert isinstance(verdict, BaseException)
+                    raise verdict from error
+            else:
+                self._pool.release(driver)
+                return value
+            time.sleep(pause(attempt))
+            attempt += 1
+
+    def using(self, connection: Any) -> Runner:
+        return YourRunner(self._target, connection)
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+class YourRunner:
+    """Runs calls on your connection. Never begins, commits, rolls back or repeats."""
+
+    def __init__(self, target: Target, connection: Any) -> None:
+        self._target = target
+        self._driver = driver_for(connection, target.backend.dialect)
+
+    def run(self, call: Call[T]) -> T:
+        try:
+            return run(call.start(), self._driver, own=False)
+        except BaseException as error:
+            verdict = judge_yours(self._target.backend, self._driver.code(error), error)
+            if verdict is error:
+                raise
+            raise verdict from error
+
+    def using(self, connection: Any) -> Runner:
+        return YourRunner(self._target, connection)

@@ -1,0 +1,112 @@
+"""The suite's fixtures: a door for every way in, and queues that belong to one test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import servers
+from tests.conformance.door import WAYS, Clock, Door, QueueDoor, Way, unique
+
+
+class Doors:
+    """The doors of this session, each opened when first needed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.loop = asyncio.new_event_loop()
+        self.open: dict[str, Door] = {}
+        self.migrated: set[str] = set()
+
+    def url(self, backend: str) -> str:
+        if backend == "sqlite":
+            return f"sqlite:///{self.directory / 'conformance.db'}"
+        if backend == "postgresql":
+            return servers.postgres_url()
+        if backend == "mysql":
+            return servers.mysql_url()
+        return "memory"
+
+    def door(self, text: str) -> Door:
+        if text not in self.open:
+            way = Way.of(text)
+            door = Door(way, self.url(way.backend), Clock(), self.loop)
+            if way.backend not in self.migrated:
+                door.migrate()
+                self.migrated.add(way.backend)
+            door.queues()  # opens its one connection
+            self.open[text] = door
+        return self.open[text]
+
+    def close(self) -> None:
+        for door in self.open.values():
+            door.close()
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()
+
+
+@pytest.fixture(scope="session")
+def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+    doors = Doors(tmp_path_factory.mktemp("conformance"))
+    yield doors
+    doors.close()
+
+
+def _check_quiet(door: Door) -> None:
+    """No task is running, no connection is out of the pool or inside a transaction."""
+    assert not asyncio.all_tasks(door.loop)
+    runner = getattr(door.inner.runner, "_sync", door.inner.runner)
+    pool = runner._pool
+    opened = getattr(pool, "_opened", None)
+    if opened is None:
+        opened = pool._size - pool._free._value + len(pool._idle)
+    assert opened == len(pool._idle), "a connection was not given back"
+    for driver, _ in pool._idle:
+        connection = getattr(driver, "connection", None)
+        if hasattr(connection, "in_transaction"):
+            assert not connection.in_transaction
+        elif hasattr(connection, "info"):
+            assert connection.info.transaction_status == 0
+        elif hasattr(connection, "server_status"):
+            assert not connection.server_status & 1
+
+
+@pytest.fixture(params=WAYS)
+def db(request: pytest.FixtureRequest, doors: Doors) -> Iterator[Door]:
+    """A door, by every way in; the test's queues are dropped after it."""
+    door = doors.door(request.param)
+    door.clock.reset()
+    door.made = []  # type: ignore[attr-defined]
+    yield door
+    door.hang_up()
+    _check_quiet(door)
+    for name in door.made:  # type: ignore[attr-defined]
+        door.do(door.inner.queue(name), "drop")
+    door.forget()
+
+
+@pytest.fixture
+def clock(db: Door) -> Clock:
+    return db.clock
+
+
+@pytest.fixture
+def make(db: Door) -> Callable[..., QueueDoor]:
+    """make(**settings) -> a new queue with a unique name."""
+
+    def make(name: str | None = None, **settings: Any) -> QueueDoor:
+        queue = db.queue(unique() if name is None else name)
+        db.made.append(queue.name)  # type: ignore[attr-defined]
+        assert queue.create(**settings) is True
+        return queue
+
+    return make
+
+
+@pytest.fixture
+def queue(make: Callable[..., QueueDoor]) -> QueueDoor:
+    return make()

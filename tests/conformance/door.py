@@ -1,0 +1,318 @@
+"""One door for the suite: it looks like the sync facade and drives any of the four ways in.
+
+``sync``/``async``: through ``fairlead.connect`` or, on a private event loop, ``connect_async``.
+``own``/``yours``: on Fairlead's connections, or each call in a transaction on the user's
+connection, which is committed after the call and rolled back if it raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import fairlead
+from fairlead.backends.memory import MemoryBackend
+from fairlead.connecting import Options, Target
+from fairlead.operations.call import Core
+from fairlead.sync.running import OwnRunner
+from fairlead.values import moment
+from tests.conformance import connections
+
+SECOND = 1_000_000
+START = 1_900_000_000 * SECOND  # March 2030; every test starts here
+
+# Which ways in a backend has. The one place where a capability is declared: sqlite3 has no async
+# connection that a user could bring, and the model has no connections at all.
+MODES: dict[str, list[str]] = {
+    "memory": ["sync-own"],
+    "sqlite": ["sync-own", "async-own", "sync-yours"],
+    "postgresql": ["sync-own", "async-own", "sync-yours", "async-yours"],
+    "mysql": ["sync-own", "async-own", "sync-yours", "async-yours"],
+}
+WAYS = [f"{backend}-{mode}" for backend, modes in MODES.items() for mode in modes]
+
+VERBS = ("ack", "complete", "defer", "fail", "kill", "extend", "release")
+
+
+class Clock:
+    """The time of the tests: stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.us = START
+
+    def __call__(self) -> int:
+        return self.us
+
+    def tick(self, seconds: float) -> None:
+        self.us += round(seconds * SECOND)
+
+    def reset(self) -> None:
+        self.us = START
+
+    @property
+    def seconds(self) -> float:
+        return self.us / SECOND
+
+    def moment(self, after: float = 0) -> Any:
+        """The datetime that is ``after`` seconds from now."""
+        return moment(self.us + round(after * SECOND))
+
+
+class _NoDriver:
+    """The connection of the model, which needs none."""
+
+    dialect = "memory"
+    can_copy = False
+
+    def begin(self, write: bool) -> None: ...
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+    def close(self) -> None: ...
+    def code(self, error: BaseException) -> None: ...
+
+
+def memory_database(clock: Clock) -> fairlead.Database:
+    """A Database over the model."""
+    database = object.__new__(fairlead.Database)
+    backend: Any = MemoryBackend(clock)
+    driver: Any = _NoDriver()
+    database.target = Target(backend, lambda: driver, None, 1, "memory")
+    database.core = Core(backend, clock)
+    database.runner = OwnRunner(database.target, Options())
+    return database
+
+
+@dataclass(frozen=True)
+class Way:
+    """One of WAYS, taken apart."""
+
+    backend: str
+    door: str
+    whose: str
+
+    @classmethod
+    def of(cls, text: str) -> Way:
+        return cls(*text.split("-"))
+
+    @property
+    def is_async(self) -> bool:
+        return self.door == "async"
+
+    @property
+    def yours(self) -> bool:
+        return self.whose == "yours"
+
+
+def _unwrap(value: Any) -> Any:
+    if isinstance(value, MessageDoor | PermitDoor):
+        return value.inner
+    if isinstance(value, list | tuple):
+        return [_unwrap(item) for item in value]
+    return value
+
+
+class Door:
+    """Looks like a sync Database."""
+
+    def __init__(self, way: Way, url: str, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        self.way = way
+        self.url = url
+        self.clock = clock
+        self.loop = loop
+        if way.backend == "memory":
+            self.inner: Any = memory_database(clock)
+        elif way.is_async:
+            self.inner = fairlead.connect_async(url, clock=clock)
+        else:
+            self.inner = fairlead.connect(url, clock=clock)
+        self._connection: Any = None
+
+    # --- running -----------------------------------------------------------------------------
+    def wait(self, value: Any) -> Any:
+        return self.loop.run_until_complete(value) if self.way.is_async else value
+
+    def connection(self) -> Any:
+        """The user's connection of this test, opened when first needed."""
+        if self._connection is None:
+            if self.way.is_async:
+                self._connection = self.wait(connections.ASYNC[self.way.backend]().open(self.url))
+            else:
+                self._connection = connections.SYNC[self.way.backend](self.url)
+        return self._connection
+
+    def hang_up(self) -> None:
+        """The test is over: its connection must be out of any transaction, and is closed."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            self.wait(connection.close())
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        connection = self.connection()
+        self.wait(connection.begin())
+        try:
+            yield connection.connection
+        except BaseException:
+            self.wait(connection.rollback())
+            raise
+        self.wait(connection.commit())
+
+    def do(self, target: Any, name: str, args: Any = (), kwargs: Any = None) -> Any:
+        """target.name(*args, **kwargs) by this way in."""
+        args = [_unwrap(item) for item in args]
+        kwargs = {key: _unwrap(value) for key, value in (kwargs or {}).items()}
+        if not (self.way.yours and hasattr(target, "using")):
+            return self.wait(getattr(target, name)(*args, **kwargs))
+        with self.transaction() as connection:
+            bound = target.using(connection)
+            value = self.wait(getattr(bound, name)(*args, **kwargs))
+        if name == "extend" and isinstance(target, fairlead.Message):
+            target._row = bound._row  # what the copy learned
+        return value
+
+    # --- the Database ------------------------------------------------------------------------
+    def queue(self, name: str) -> QueueDoor:
+        return QueueDoor(self, self.inner.queue(name))
+
+    def permit(self, name: str = "", **options: Any) -> PermitDoor:
+        return PermitDoor(self, self.do(self.inner, "permit", [name], options))
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self.do(self.inner, name, args, kwargs)
+
+    def forget(self) -> None:
+        """A consumer without memory, as after a restart."""
+        self.inner.core.memories.clear()
+
+    def close(self) -> None:
+        self.hang_up()
+        self.wait(self.inner.close())
+
+
+class Messages(list[Any]):
+    retry_after: float | None = None
+    lost: list[Any]
+
+
+class QueueDoor:
+    """Looks like a sync Queue."""
+
+    def __init__(self, door: Door, inner: Any) -> None:
+        self.door = door
+        self.inner = inner
+        self.name = inner.name
+
+    def channel(self, name: str) -> ChannelDoor:
+        return ChannelDoor(self, name)
+
+    def receive(self, n: int = 1, **options: Any) -> Messages:
+        received = self.door.do(self.inner, "receive", [n], options)
+        messages = Messages(MessageDoor(self.door, message) for message in received)
+        messages.retry_after = received.retry_after
+        messages.lost = list(received.lost)
+        return messages
+
+    def one(self, **options: Any) -> Any:
+        """Receive exactly one message."""
+        [message] = self.receive(1, **options)
+        return message
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self.door.do(self.inner, name, args, kwargs)
+
+
+class ChannelDoor:
+    """Looks like a sync Channel."""
+
+    def __init__(self, queue: QueueDoor, name: str) -> None:
+        self.queue = queue
+        self.inner = queue.inner.channel(name)
+        self.name = name
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            door = self.queue.door
+            if not door.way.yours:
+                return door.wait(getattr(self.inner, name)(*args, **kwargs))
+            with door.transaction() as connection:
+                channel = self.queue.inner.using(connection).channel(self.name)
+                return door.wait(getattr(channel, name)(*args, **kwargs))
+
+        return call
+
+
+class MessageDoor:
+    """Looks like a sync LeasedMessage."""
+
+    def __init__(self, door: Door, inner: Any) -> None:
+        self.door = door
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name in VERBS:
+            return lambda *args, **kwargs: self.door.do(self.inner, name, args, kwargs)
+        return getattr(self.inner, name)
+
+    def __repr__(self) -> str:
+        return repr(self.inner)
+
+
+class PermitDoor:
+    """Looks like a sync Permit."""
+
+    def __init__(self, door: Door, inner: Any) -> None:
+        self.door = door
+        self.inner = inner
+        self.id = inner.id
+
+    def extend(self) -> None:
+        self.door.do(self.inner, "extend")
+
+    def close(self) -> None:
+        self.door.do(self.inner, "close")
+
+
+# --- small helpers of the tests -----------------------------------------------------------------
+
+
+def bodies(messages: Any) -> list[Any]:
+    return [message.body for message in messages]
+
+
+def ids(messages: Any) -> list[int]:
+    return [message.id for message in messages]
+
+
+def channels(messages: Any) -> list[str]:
+    return [message.channel for message in messages]
+
+
+def drain(queue: Any, n: int = 1, most: int = 10_000) -> list[Any]:
+    """Receive and ack until nothing comes; the messages in order."""
+    out: list[Any] = []
+    while messages := queue.receive(n):
+        out += messages
+        assert queue.ack(messages).lost == []
+        assert len(out) <= most, "it never ends"
+    return out
+
+
+def counts(queue: Any) -> dict[str, int]:
+    """The gauges of stats() that are not 0."""
+    stats = queue.stats()
+    names = ("ready", "scheduled", "leased", "held", "done", "dead")
+    return {name: getattr(stats, name) for name in names if getattr(stats, name)}
+
+
+def totals(queue: Any) -> dict[str, int]:
+    """The totals of stats() that are not 0."""
+    stats = queue.stats()
+    return {name: getattr(stats, name) for name in fairlead.values.COUNTERS if getattr(stats, name)}
+
+
+def unique(prefix: str = "q") -> str:
+    return f"{prefix}-{random.randrange(16**12):012x}"

@@ -1,0 +1,87 @@
+"""The databases the model is compared with: SQLite always, the servers where they are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.backends.base import Backend
+from fairlead.drivers.base import Driver
+from fairlead.run import run
+
+Opened = tuple[Backend, Driver]
+NAMES = ("sqlite", "postgresql", "mysql")
+
+
+class NotHere(Exception):
+    """This database cannot be had here; the text says why."""
+
+
+@dataclass(frozen=True)
+class Target:
+    name: str
+    open: Callable[[], Opened]  # an empty, migrated database
+    close: Callable[[Driver], None]
+
+
+@contextmanager
+def target(name: str) -> Iterator[Target]:
+    if name == "sqlite":
+        yield Target(name, _sqlite, lambda driver: driver.close())
+        return
+    backend, driver = _server(name)
+    try:
+        run(backend.migrate(), driver, True)
+
+        def open() -> Opened:
+            empty(backend, driver)
+            return backend, driver
+
+        yield Target(name, open, lambda driver: None)
+    finally:
+        driver.close()
+
+
+def empty(backend: Backend, driver: Driver) -> None:
+    """Leave nothing of the example before: a server's database is too dear to make anew."""
+    for queue in run(backend.queues(None), driver, True):
+        run(backend.queue_drop(queue["name"], 0), driver, True)
+    for permit in run(backend.permits(0), driver, True):
+        run(backend.permit_close(permit[0], 0), driver, True)
+    while run(backend.maintain(10_000, 0), driver, True)[4]:
+        pass
+
+
+def _sqlite() -> Opened:
+    from fairlead.backends.sqlite import SqliteBackend
+    from fairlead.drivers.sqlite import SqliteDriver, connect
+
+    backend, driver = SqliteBackend(), SqliteDriver(connect(":memory:"))
+    run(backend.migrate(), driver, True)
+    return backend, driver
+
+
+def _server(name: str) -> Opened:
+    from tests import servers
+
+    backend: Any
+    driver: Any
+    try:
+        if name == "postgresql":
+            from fairlead.backends.postgres import PostgresBackend
+            from fairlead.drivers.psycopg import connect
+
+            backend = PostgresBackend()
+            driver = connect(servers.postgres_url("model"), timeout=10, prepare=True)
+        else:
+            from fairlead.drivers.mysql import connect
+
+            from fairlead.backends.mysql import MysqlBackend
+
+            backend = MysqlBackend()
+            driver = connect(servers.mysql_url("model"), timeout=10)
+    except (ImportError, servers.MissingBinary) as error:
+        raise NotHere(str(error)) from error
+    return backend, driver

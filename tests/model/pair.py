@@ -1,0 +1,279 @@
+"""Two databases side by side: the model and a real one, given the same calls at the same instants.
+
+Ids may differ between the two (a rolled back send may use one up), so callers speak in the model's
+ids and ``Pair`` translates both ways. Whatever a call returns or raises must be the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from fairlead.backends.base import (
+    CONFLICT,
+    FULL,
+    QUEUE_DEFAULTS,
+    SENT,
+    Backend,
+    Facts,
+    Memory,
+    Receive,
+    Received,
+)
+from fairlead.backends.memory import MemoryBackend
+from fairlead.drivers.base import Driver
+from fairlead.errors import FairleadError
+from fairlead.run import run
+from fairlead.values import BODY_JSON, MEMO_JSON, RESULT_JSON
+
+NOBODY = 10**9  # an id no message has
+VERBS = ("ack", "complete", "defer", "fail", "kill", "extend", "release")
+
+
+class Difference(AssertionError):
+    """The database and the model disagree; ``what`` tells where it showed."""
+
+    def __init__(self, what: str, text: str) -> None:
+        super().__init__(f"{what}: {text}")
+        self.what = what
+
+
+class Ids:
+    """One kind of id: which of the real database's is which of the model's."""
+
+    def __init__(self, ascending: bool) -> None:
+        self.ascending = ascending
+        self.real: dict[int, int] = {}
+        self.model: dict[int, int] = {}
+
+    def learn(self, model: int, real: int) -> None:
+        if real in self.model:
+            raise Difference("ids", f"id {real} was given out twice: stale leases on it live again")
+        if self.ascending and self.model and real < max(self.model):
+            raise Difference("ids", f"id {real} is below an earlier one: ids must ascend")
+        self.real[model], self.model[real] = real, model
+
+    def to_real(self, model: int | None) -> int | None:
+        return None if model is None else self.real.get(model, model)
+
+    def to_model(self, real: int | None) -> int | None:
+        return real if real in (None, NOBODY) else self.model.get(real, -real)
+
+    def copy(self) -> Ids:
+        twin = Ids(self.ascending)
+        twin.real, twin.model = dict(self.real), dict(self.model)
+        return twin
+
+
+class Pair:
+    def __init__(self, backend: Backend, driver: Driver) -> None:
+        self.model = MemoryBackend()
+        self.backend = backend
+        self.driver = driver
+        self.ids = Ids(ascending=True)
+        self.permits = Ids(ascending=False)
+        self.memories: dict[tuple[str, int], tuple[Memory, Memory]] = {}
+        self.saved: tuple[object, Ids, Ids] | None = None  # while your transaction is open
+
+    # --- your transaction --------------------------------------------------------------------
+    def begin(self) -> None:
+        self.driver.begin(True)
+        self.saved = (self.model.snapshot(), self.ids.copy(), self.permits.copy())
+
+    def commit(self) -> None:
+        self.driver.commit()
+        self.saved = None
+
+    def rollback(self) -> None:
+        self.driver.rollback()
+        assert self.saved
+        snapshot, self.ids, self.permits = self.saved
+        self.model.restore(snapshot)
+        self.saved = None
+
+    # --- one call on both --------------------------------------------------------------------
+    def call(self, name: str, *args: Any) -> Any:
+        """The result in the model's ids; or the error, if both raised the same."""
+        expected = self._run_model(name, args)
+        found = self._run_real(name, self._to_real(name, args))
+        return self._judge(name, args, expected, found)
+
+    def receive(self, queue: str, consumer: int, args: Receive, now: int) -> Any:
+        """A receive of one of several consumers, each with its own memory."""
+        mine, theirs = self.memories.setdefault((queue, consumer), (Memory(), Memory()))
+        real_args = replace(
+            args,
+            permit=self.permits.to_real(args.permit),
+            acks=[(self.ids.to_real(id) or 0, delivery) for id, delivery in args.acks],
+        )
+        expected = self._run_model("receive", (queue, args, mine, now))
+        found = self._run_real("receive", (queue, real_args, theirs, now))
+        result = self._judge("receive", (queue, args, now), expected, found)
+        memories = (mine.channel, mine.credit), (theirs.channel, theirs.credit)
+        self._compare("memory", (queue, args, now), *memories)
+        return result
+
+    def _run_model(self, name: str, args: tuple[Any, ...]) -> Any:
+        try:
+            return run(getattr(self.model, name)(*args), self.driver, False)
+        except FairleadError as error:
+            return error
+
+    def _run_real(self, name: str, args: tuple[Any, ...]) -> Any:
+        try:
+            return run(getattr(self.backend, name)(*args), self.driver, self.saved is None)
+        except FairleadError as error:
+            return error
+        except Exception as error:
+            code = self.driver.code(error)
+            meant = None if code is None else self.backend.translate(code, str(error))
+            if isinstance(meant, FairleadError):
+                return meant
+            raise
+
+    def _judge(self, name: str, args: tuple[Any, ...], expected: Any, found: Any) -> Any:
+        if isinstance(expected, Exception) or isinstance(found, Exception):
+            self._compare(name, args, repr(type(expected)), repr(type(found)))
+            if self.saved:  # an error of the database's may have ended the transaction
+                self.rollback()
+            return expected
+        if name == "send":
+            self._learn_sent(expected, found)
+        elif name == "permit_create":
+            self.permits.learn(expected, found)
+        elif name == "maintain" and args[0] < 10 and not expected[4]:
+            # A database has more to sweep than the model (gates, permits): it may say "more".
+            found = (*found[:4], False)
+        self._compare(name, args, self._plain(name, expected, None), self._plain(name, found, self))
+        return expected
+
+    # --- translating -------------------------------------------------------------------------
+    def _to_real(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        if name in VERBS:
+            queue, leases, *rest = args
+            return (queue, [(self.ids.to_real(i), delivery) for i, delivery in leases], *rest)
+        if name in ("cancel", "reschedule", "get", "facts", "failures"):
+            queue, id, *rest = args
+            return (queue, self.ids.to_real(id), *rest)
+        if name in ("permit_extend", "permit_close"):
+            permit, *rest = args
+            return (self.permits.to_real(permit), *rest)
+        if name == "peek":
+            *rest, after, now = args
+            return (*rest, self.ids.to_real(after), now)
+        return args
+
+    def _learn_sent(self, expected: list[tuple[int, str]], found: list[tuple[int, str]]) -> None:
+        if len(expected) == len(found) and not any(o in (CONFLICT, FULL) for _, o in expected):
+            for (mine, outcome), (real, real_outcome) in zip(expected, found, strict=True):
+                if outcome == real_outcome == SENT:
+                    self.ids.learn(mine, real)
+
+    def _plain(self, name: str, value: Any, real: Pair | None) -> Any:
+        """A result in a form that is equal exactly when the semantics say the same."""
+        id = self.ids.to_model if real else lambda i: i
+        permit = self.permits.to_model if real else lambda i: i
+        if name == "send":
+            conflicts = [i for i, (_, outcome) in enumerate(value) if outcome == CONFLICT]
+            if not conflicts and any(outcome == FULL for _, outcome in value):
+                return FULL  # it is enough to name one of several full channels
+            return conflicts or [(id(i), outcome) for i, outcome in value]
+        if name == "permit_create":
+            return permit(value)
+        if name == "permits":
+            return sorted((permit(row[0]), *row[1:]) for row in value)
+        if isinstance(value, Received):
+            rows = [_row(row, id) for row in value.rows]
+            return {
+                "rows": rows,
+                "retry_after_us": value.retry_after_us,
+                "lost": sorted({id(i) for i in value.lost}),
+            }
+        if name == "extend":
+            return sorted({id(i) for i in value[0]}), value[1]
+        if name in VERBS:
+            return sorted({id(i) for i in value})
+        if name == "get":
+            return value and _row(value, id)
+        if name == "peek":
+            return [_row(row, id) for row in value]
+        if name == "stats":
+            return [(*row[:-1], json.loads(row[-1])) for row in value]
+        if name == "failures":
+            # Those of one instant have no order of their own.
+            return sorted(
+                ((row[0], id(row[1]), *row[2:]) for row in value), key=lambda r: (-r[4], repr(r))
+            )
+        if name == "trace":
+            return sorted((*row[:3], id(row[3]), *row[4:]) for row in value)
+        if isinstance(value, Facts):
+            return _facts(value, id)
+        return value
+
+    def _compare(self, what: str, args: object, expected: object, found: object) -> None:
+        if expected != found:
+            raise Difference(what, f"{args}\n  model:    {expected}\n  database: {found}")
+
+    # --- everything there is -----------------------------------------------------------------
+    def dump(self, now: int) -> None:
+        """Compare all that a user can see at this instant."""
+        self.call("queues", None)
+        self.call("stats", None, now)
+        self.call("permits", now)
+        for queue in self._run_model("queues", (None,)):
+            # At instant 0 nothing is past its expiry: peek hides what is.
+            self.call("peek", queue["name"], 1000, None, None, 0, 0)
+            self.call("channels", queue["name"], 100, now)
+
+    def dump_more(self, keys: set[str], now: int) -> None:
+        """The rest: histories, failures, traces, and the facts of every message."""
+        for key in sorted(keys):
+            self.call("trace", key)
+        for queue in self._run_model("queues", (None,)):
+            name = queue["name"]
+            self.call("stats", name, now)
+            # Whether a minute older than the retention is still shown is up to maintenance.
+            self.call("history", name, now // 60_000_000 * 60_000_000 - 3_600_000_000, now)
+            self.call("failures", name, None, None, 100)
+            for row in self._run_model("peek", (name, 1000, None, None, 0, 0)):
+                self.call("facts", name, row[0], None, now)
+                self.call("get", name, row[0], None, now)
+                self.call("failures", name, row[0], None, 100)
+            for key in sorted(keys):
+                self.call("facts", name, None, key, now)
+                self.call("get", name, None, key, now)
+                self.call("failures", name, None, key, 100)
+            for state in "rslhdx":
+                self.call("peek", name, 3, state, None, 0, now)
+            self.call("peek", name, 3, None, "", 1, now)
+
+
+def _row(row: tuple[Any, ...], id: Callable[[Any], Any]) -> tuple[Any, ...]:
+    # A bit says nothing about a payload that is not there.
+    bits = BODY_JSON | (MEMO_JSON if row[12] is not None else 0)
+    if len(row) > 16 and row[17] is not None:
+        bits |= RESULT_JSON
+    return (id(row[0]), *row[1:14], row[14] & bits, *row[15:])
+
+
+def _facts(facts: Facts, id: Callable[[Any], Any]) -> dict[str, Any]:
+    def tat(value: int) -> int:
+        return value if value > facts.now else 0  # one in the past is as good as none
+
+    row = _row(facts.row, id)
+    waiting = row[16] in "hsr"  # only then has it others ahead of it
+    return {
+        "row": row,
+        "now": facts.now,
+        "queue": {name: facts.queue[name] for name in QUEUE_DEFAULTS},
+        "policy": tuple(facts.policy),
+        "ahead": waiting and facts.ahead,
+        "leased": facts.leased,
+        "leased_queue": facts.leased_queue,
+        "next_lease_end": facts.next_lease_end,
+        "tat": tat(facts.tat),
+        "queue_tat": tat(facts.queue_tat),
+        "blocking_id": waiting and id(facts.blocking_id),
+    }

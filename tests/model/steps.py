@@ -1,0 +1,309 @@
+"""What may happen to a queue, how often, and with which arguments.
+
+A step is a tuple: the name of a method of the machine and its arguments. It is thrown with dice
+from two numbers, a seed and how wild the arguments may be (0: all of them the plainest), rather
+than drawn choice by choice: Hypothesis cuts long examples short and repeats itself inside them, so
+that a history drawn that way is mostly empty. Dropping steps and taming the ones that are left is
+all the shrinking a history needs.
+
+Names and durations are few, so that keys collide, leases end exactly on a boundary and channels
+compete. Leases and messages are "the k-th newest", which finds stale ones as easily as live ones.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from fairlead.backends.base import QUEUE_DEFAULTS
+
+SECOND = 1_000_000
+MINUTE, DAY = 60 * SECOND, 86_400 * SECOND
+KEYS = ("k", "k", "m")
+WILD = 9  # the wildest; at 0 and 1 arguments are plainer than usual
+RATES = ((1, SECOND), (2, 3 * SECOND), (3, SECOND), (2, 5))
+POLICY = ("max_concurrency", "rate_count", "rate_period_us", "burst", "weight", "channel_paused")
+
+
+class Dice:
+    def __init__(self, seed: int, wildness: int) -> None:
+        self._random = random.Random(seed)
+        self._plain = max(1 - wildness / 2, 0)  # how often the plainest is taken instead
+
+    def of(self, *options: Any) -> Any:
+        """One of these; the first is the plainest."""
+        chosen = self._random.choice(options)
+        return options[0] if self._random.random() < self._plain else chosen
+
+    def one_in(self, n: int, *options: Any, otherwise: Any = None) -> Any:
+        """Usually the plain value, one in n times another."""
+        return self.of(*options) if self.happens(n) else otherwise
+
+    def happens(self, one_in: int) -> bool:
+        return self.of(*[False] * (one_in - 1), True)
+
+    # --- arguments ---------------------------------------------------------------------------
+    def queue(self) -> str:
+        return self.of(*["a"] * 40, *["b"] * 12, "nowhere")
+
+    def channel(self) -> str:
+        return self.of("", "x", "y")
+
+    def newest(self) -> int:
+        return self.of(0, 0, 0, 1, 1, 2, 3, 4, 6, 9)
+
+    def picks(self) -> list[int]:
+        return [self.newest() for _ in range(self.of(1, 1, 2, 3))]
+
+    def duration(self) -> int:
+        return self.of(0, SECOND, SECOND, 5 * SECOND)
+
+    def some_duration(self) -> int | None:
+        return self.of(None, 0, SECOND, 5 * SECOND)
+
+    def flag(self) -> int:
+        return self.of(0, 1)
+
+    def rank(self) -> int:
+        return self.of(0, 0, 0, -1, 1)
+
+    def key(self) -> str:
+        return self.of(*KEYS)
+
+    def policy(self) -> tuple[Any, ...]:
+        count, period = self.one_in(3, *RATES, otherwise=(None, None))
+        return (
+            self.one_in(3, 1, 1, 2, 0),
+            count,
+            period,
+            self.of(1, 1, 2, 3),
+            self.of(1, 1, 2, 3),
+            self.one_in(12, 1, otherwise=0),
+            self.one_in(3, 1, otherwise=0),
+            self.one_in(5, 3, 1),
+        )
+
+    def columns(self) -> dict[str, Any]:
+        """Some of a queue's settings; most are left alone."""
+        options: list[tuple[int, str, tuple[Any, ...]]] = [
+            (2, "max_attempts", (2, 0, 1, 3)),
+            (3, "lease_us", (SECOND, 5 * SECOND)),
+            (3, "retention_us", (5 * SECOND, 0)),
+            (4, "dead_retention_us", (None, 5 * SECOND, 0)),
+            (4, "failure_retention_us", (DAY, 5 * SECOND)),
+            (3, "dead_letter", (None, "b", "b", "a", "nowhere")),
+            (16, "max_body", (1000, 2)),
+            (8, "expires_us", (None, 5 * SECOND)),
+            (8, "limit_concurrency", (None, 1, 3)),
+        ]
+        columns = {name: self.of(*values) for n, name, values in options if self.happens(n)}
+        if self.happens(3):
+            columns["backoff_initial_us"] = self.of(SECOND, SECOND, 0)
+            columns["backoff_factor"] = self.of(2, 3, 1)
+            columns["backoff_max_us"] = self.of(5 * SECOND, MINUTE)
+        if self.happens(8):
+            count, period = self.one_in(2, *RATES, otherwise=(None, None))
+            columns |= {"limit_rate_count": count, "limit_rate_period_us": period}
+            columns["limit_burst"] = self.of(1, 2, 3)
+        if self.happens(3):
+            columns |= dict(zip((*POLICY, "ordered", "max_size"), self.policy(), strict=True))
+        return columns
+
+    def send_row(self) -> tuple[Any, ...]:
+        """base.SendRow, but for the due time: it is from now, and the machine adds it."""
+        return (
+            self.channel(),
+            self.of(b"1", b"22", b"333", b""),
+            self.flag(),
+            self.rank(),
+            self.one_in(6, -SECOND, SECOND),
+            self.of(0, 0, 0, 0, SECOND, 5 * SECOND),
+            self.one_in(2, *KEYS),
+            self.of("r", "i", "e"),
+            self.of(0, 0, 0, 1),
+            self.of(None, "t", "u"),
+            self.one_in(4, b'{"h":1}'),
+            self.one_in(5, SECOND, 0),
+            self.one_in(3, 1, 2, 0),
+            self.one_in(10, SECOND, 5 * SECOND),
+        )
+
+    def message(self) -> tuple[str, int]:
+        return self.of("live", "live", "live", "any"), self.newest()
+
+    def leases(self) -> tuple[str, list[int], bool]:
+        """Which leases a verb gets: live ones or any, the newest ones, and strictly or not."""
+        return self.of("live", "live", "live", "any"), self.picks(), self.of(False, False, True)
+
+
+# --- the steps ------------------------------------------------------------------------------------
+
+
+def queue_create(d: Dice) -> tuple[Any, ...]:
+    return d.of("a", "b"), d.columns()
+
+
+def queue_set(d: Dice) -> tuple[Any, ...]:
+    kind = d.of("some", "some", "some", "resume", "resume", "pause", "defaults")
+    plain = {"resume": {"paused": 0}, "pause": {"paused": 1}, "defaults": QUEUE_DEFAULTS}
+    return d.queue(), d.columns() if kind == "some" else plain[kind]
+
+
+def queue_end(d: Dice) -> tuple[Any, ...]:
+    return d.queue(), d.of("purge", "purge", "reset", "drop")
+
+
+def policy_set(d: Dice) -> tuple[Any, ...]:
+    return d.queue(), d.channel(), d.policy()
+
+
+def policy_clear(d: Dice) -> tuple[Any, ...]:
+    return d.queue(), d.channel()
+
+
+def send(d: Dice) -> tuple[Any, ...]:
+    return d.queue(), [d.send_row() for _ in range(d.of(1, 1, 1, 2, 3, 4))]
+
+
+def send_alike(d: Dice) -> tuple[Any, ...]:
+    """Several alike, due at once, without a key: what a busy queue is made of."""
+    row = d.send_row()
+    return d.queue(), [(*row[:4], None, 0, None, "e", *row[8:])] * d.of(1, 2, 3, 4)
+
+
+def receive(d: Dice) -> tuple[Any, ...]:
+    return (
+        d.queue(),
+        d.flag(),
+        d.of(10, 1, 2, 3),
+        d.one_in(2, 0, SECOND, 5 * SECOND),
+        d.one_in(4, 0, 1),
+        d.one_in(5, ["t"], ["t", "u"], []),
+        d.one_in(5, 0, 1),
+        d.one_in(4, 3, 0, 5),
+        d.one_in(3, 0, 0, 0, 0, 1, 9),
+        d.picks() if d.happens(3) else [],
+    )
+
+
+def receive_all(d: Dice) -> tuple[Any, ...]:
+    return d.queue(), d.flag(), d.of(10, 1, 1, 2, 3)
+
+
+def leases(d: Dice) -> tuple[Any, ...]:
+    return d.leases()
+
+
+def complete(d: Dice) -> tuple[Any, ...]:
+    return *d.leases(), d.of((b"9", 1), (b"raw", 0), (None, 0))
+
+
+def defer(d: Dice) -> tuple[Any, ...]:
+    memo = d.of("keep", (b"1", 1), (b"raw", 0), (None, 0))
+    return *d.leases(), d.one_in(4, -SECOND, SECOND), d.duration(), memo
+
+
+def fail(d: Dice) -> tuple[Any, ...]:
+    return *d.leases(), d.of("boom", "bang"), d.some_duration(), d.of(False, True)
+
+
+def kill(d: Dice) -> tuple[Any, ...]:
+    return *d.leases(), d.of("boom", "bang")
+
+
+def extend(d: Dice) -> tuple[Any, ...]:
+    return *d.leases(), d.some_duration()
+
+
+def wrong_lease(d: Dice) -> tuple[Any, ...]:
+    return d.queue(), d.newest(), d.of(0, -1, 1)
+
+
+def cancel(d: Dice) -> tuple[Any, ...]:
+    return d.queue(), d.message(), d.one_in(3, *KEYS), d.of(False, True)
+
+
+def reschedule(d: Dice) -> tuple[Any, ...]:
+    times = d.of((None, None), (None, 0), (None, SECOND), (-SECOND, None), (SECOND, None))
+    return d.queue(), d.message(), d.one_in(3, *KEYS), *times, d.one_in(2, 0, -1, 1)
+
+
+def redrive(d: Dice) -> tuple[Any, ...]:
+    return d.queue(), d.one_in(3, d.queue()), d.of(1, 2, 9), d.duration()
+
+
+def discard(d: Dice) -> tuple[Any, ...]:
+    return d.queue(), d.of("x", "d"), d.of(1, 2, 9)
+
+
+def permit_create(d: Dice) -> tuple[Any, ...]:
+    return (d.of(5 * SECOND, SECOND, MINUTE),)
+
+
+def permit_extend(d: Dice) -> tuple[Any, ...]:
+    return d.newest(), d.of(5 * SECOND, SECOND)
+
+
+def permit_close(d: Dice) -> tuple[Any, ...]:
+    return (d.newest(),)
+
+
+def tick(d: Dice) -> tuple[Any, ...]:
+    often = [SECOND] * 12 + [5 * SECOND] * 6
+    return (d.of(*often, 1, MINUTE, MINUTE, SECOND // 2, DAY, 8 * DAY),)
+
+
+def tick_to_next(d: Dice) -> tuple[Any, ...]:
+    return d.of(0, 0, 0, 1, 2), d.of(0, 0, 0, 1)
+
+
+def maintain(d: Dice) -> tuple[Any, ...]:
+    return (d.of(1000, 1000, 1, 2),)
+
+
+def transaction(d: Dice) -> tuple[Any, ...]:
+    return (d.of("rollback", "commit"),)
+
+
+def nothing(d: Dice) -> tuple[Any, ...]:
+    return ()
+
+
+WEIGHTS: list[tuple[int, str, Any]] = [
+    (9, "send", send),
+    (6, "send_alike", send_alike),
+    (9, "receive_all", receive_all),
+    (8, "receive", receive),
+    (9, "tick_to_next", tick_to_next),
+    (7, "tick", tick),
+    (3, "ack", leases),
+    (2, "complete", complete),
+    (3, "defer", defer),
+    (5, "fail", fail),
+    (2, "kill", kill),
+    (2, "extend", extend),
+    (3, "release", leases),
+    (1, "wrong_lease", wrong_lease),
+    (2, "cancel", cancel),
+    (3, "reschedule", reschedule),
+    (2, "redrive", redrive),
+    (1, "discard", discard),
+    (2, "permit_create", permit_create),
+    (1, "permit_extend", permit_extend),
+    (1, "permit_close", permit_close),
+    (4, "policy_set", policy_set),
+    (1, "policy_clear", policy_clear),
+    (1, "queue_create", queue_create),
+    (4, "queue_set", queue_set),
+    (1, "queue_end", queue_end),
+    (3, "maintain", maintain),
+    (1, "crash", nothing),
+    (2, "transaction", transaction),
+    (2, "look_closely", nothing),
+]
+KINDS = [(name, arguments) for weight, name, arguments in WEIGHTS for _ in range(weight)]
+
+
+def step(kind: int, wildness: int, seed: int) -> tuple[Any, ...]:
+    name, arguments = KINDS[kind]
+    return (name, *arguments(Dice(seed, wildness)))

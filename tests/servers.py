@@ -1,0 +1,573 @@
+"""Real, private, throwaway database servers for the tests.
+
+    from tests import servers
+    servers.postgres_url()      # postgresql://…, a fresh database of this test process
+    servers.mysql_url()         # mysql://…
+    servers.pgbouncer_url()     # postgresql://…, through PgBouncer in transaction mode
+
+A shared server is started on first use, once per test session: the workers of ``pytest -n`` find
+it through a file in a directory that is named after their controller. For fault tests start a
+server of your own: ``with servers.Postgres() as server: server.kill9(); server.start()``.
+
+Nothing is left running. Every server is the child of a keeper (this file, run as a program), which
+ends when the test session's process is gone, however it went, and takes the server with it; and if
+the keeper itself is killed, the kernel tells the server (PR_SET_PDEATHSIG).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import glob
+import json
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+START_SECONDS = 60.0
+TICK = 0.02
+
+
+class MissingBinary(RuntimeError):
+    """A server's program is not installed."""
+
+
+def find_binary(name: str, package: str) -> str:
+    """The path of a program, also where Debian keeps PostgreSQL's."""
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
+    if found is None:
+        versions = glob.glob(f"/usr/lib/postgresql/*/bin/{name}")
+        versions.sort(key=lambda path: [int(n) for n in path.split("/")[4].split(".")])
+        found = versions[-1] if versions else None
+    if found is None:
+        raise MissingBinary(
+            f"{name} is not installed, and these tests run against real servers: "
+            f"apt-get install {package} (`make test` does it)"
+        )
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _unprivileged() -> str | None:
+    """Whom to run as: servers that refuse root are started as postgres, or nobody."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name).pw_name
+    raise RuntimeError("running as root, and there is neither a user postgres nor nobody")
+
+
+def _run(command: list[str], user: str | None, cwd: Path) -> None:
+    """A step of preparation: silent unless it fails."""
+    done = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, check=False, **_as(user)
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{command[0]} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+
+
+def _as(user: str | None) -> dict[str, Any]:
+    if user is None:
+        return {}
+    entry = pwd.getpwnam(user)
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+
+
+def _descendants(pid: int) -> list[int]:
+    """A process and all below it, from /proc."""
+    parents: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                fields = Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()
+                parents.setdefault(int(fields[1]), []).append(int(entry))
+    found, todo = [], [pid]
+    while todo:
+        one = todo.pop()
+        found.append(one)
+        todo += parents.get(one, [])
+    return found
+
+
+def _wait(condition: Callable[[], bool], what: str, seconds: float = START_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{what}: not within {seconds:.0f} s")
+        time.sleep(TICK)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+# --- one server ---------------------------------------------------------------------------------
+
+
+class Server:
+    """One server in a directory of its own. ``kill9()`` and ``start()`` as often as you like."""
+
+    kind: ClassVar[str]
+    stop_signal: ClassVar[int] = signal.SIGTERM
+    death_signal: ClassVar[int] = signal.SIGKILL
+
+    def __init__(self, *, watch: int | None = None, settings: dict[str, str] | None = None) -> None:
+        self.watch = watch or os.getpid()  # the process whose end is also the server's
+        self.settings = settings or {}
+        self.port = 0
+        self.pid = 0
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self.user = self._user()
+        self.directory = Path(tempfile.mkdtemp(prefix=f"fairlead-{self.kind}-"))
+        if self.user is not None:
+            entry = pwd.getpwnam(self.user)
+            os.chown(self.directory, entry.pw_uid, entry.pw_gid)
+        try:
+            self.prepare()
+        except BaseException:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise
+
+    # What each kind says about itself.
+    def _user(self) -> str | None:
+        return _unprivileged()
+
+    def prepare(self) -> None:
+        """Make the data directory, once."""
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def ready(self) -> bool:
+        raise NotImplementedError
+
+    # The same for all.
+    @property
+    def log(self) -> Path:
+        return self.directory / "server.log"
+
+    def start(self) -> None:
+        """Start, or start again after kill9(), on the same port; returns when it accepts."""
+        keep_port = self.port != 0
+        for attempt in range(5):
+            if not keep_port:
+                self.port = free_port()
+            self._launch()
+            try:
+                _wait(lambda: not _alive(self.pid) or self.ready(), f"{self.kind} accepts")
+            except BaseException:
+                self.stop(keep=True)
+                raise
+            if _alive(self.pid):
+                return
+            self._reap()
+            if attempt == 4:
+                break
+            time.sleep(0.2)  # the port was taken, or the kernel still frees what we killed
+        raise RuntimeError(f"{self.kind} did not start:\n{self.log_tail()}")
+
+    def _launch(self) -> None:
+        order = {
+            "watch": self.watch,
+            "directory": str(self.directory),
+            "log": str(self.log),
+            "command": self.command(),
+            "user": self.user,
+            "stop_signal": int(self.stop_signal),
+            "death_signal": int(self.death_signal),
+        }
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(__file__).resolve()), json.dumps(order)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self._keeper.stdout is not None
+        line = self._keeper.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the keeper of {self.kind} did not start:\n{self.log_tail()}")
+        self.pid = int(line)
+
+    def log_tail(self) -> str:
+        return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else "(no log)"
+
+    def kill9(self) -> None:
+        """SIGKILL the server and all its processes at once, like the OOM killer on a bad day."""
+        for pid in _descendants(self.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        _wait(lambda: not _alive(self.pid), f"{self.kind} dies")
+        self._reap()
+
+    def _reap(self) -> None:
+        if self._keeper is not None:
+            self._keeper.wait(30)
+            assert self._keeper.stdout is not None
+            self._keeper.stdout.close()
+            self._keeper = None
+
+    def stop(self, *, keep: bool = False) -> None:
+        """Stop for good and remove the directory."""
+        if self._keeper is not None:
+            self._keeper.terminate()
+            self._reap()
+        if not keep:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def accepts(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
+
+
+class Postgres(Server):
+    """PostgreSQL with its defaults (fsync and synchronous_commit on)."""
+
+    kind = "postgresql"
+    stop_signal = signal.SIGQUIT  # immediate: the data is thrown away
+    death_signal = signal.SIGQUIT
+
+    def prepare(self) -> None:
+        initdb = find_binary("initdb", "postgresql")
+        find_binary("postgres", "postgresql")
+        command = [initdb, "-D", str(self.directory / "data"), "-U", "postgres", "-A", "trust"]
+        _run([*command, "-E", "UTF8", "--locale=C", "--no-sync"], self.user, self.directory)
+
+    def command(self) -> list[str]:
+        settings = {
+            "port": str(self.port),
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": str(self.directory),
+            "max_connections": "200",
+            "logging_collector": "off",
+            "log_min_messages": "warning",
+            "log_min_error_statement": "panic",
+            **self.settings,
+        }
+        command = [find_binary("postgres", "postgresql"), "-D", str(self.directory / "data")]
+        for name, value in settings.items():
+            command += ["-c", f"{name}={value}"]
+        return command
+
+    def ready(self) -> bool:
+        import psycopg
+
+        try:
+            psycopg.connect(self.url("postgres"), connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def url(self, database: str) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{quote(database)}"
+
+    def create_database(self, name: str) -> str:
+        """A fresh database; its URL."""
+        import psycopg
+
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')  # type: ignore
+            connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore
+        return self.url(name)
+
+
+class Mysql(Server):
+    """MariaDB with its defaults (innodb_flush_log_at_trx_commit=1)."""
+
+    kind = "mysql"
+
+    def _user(self) -> str | None:
+        return None  # it runs as root with --user=root
+
+    def prepare(self) -> None:
+        install = find_binary("mariadb-install-db", "mariadb-server")
+        find_binary("mariadbd", "mariadb-server")
+        command = [install, "--no-defaults", f"--datadir={self.directory / 'data'}"]
+        command += ["--auth-root-authentication-method=normal", "--skip-test-db"]
+        command += ["--skip-name-resolve", *self._root()]
+        _run(command, self.user, self.directory)
+
+    def _root(self) -> list[str]:
+        return ["--user=root"] if os.geteuid() == 0 else []
+
+    def command(self) -> list[str]:
+        settings = {
+            "datadir": str(self.directory / "data"),
+            "port": str(self.port),
+            "bind-address": "127.0.0.1",
+            "socket": str(self.directory / "socket"),
+            "pid-file": str(self.directory / "pid"),
+            "max-connections": "200",
+            "performance-schema": "OFF",
+            "innodb-print-all-deadlocks": "ON",
+            **self.settings,
+        }
+        command = [find_binary("mariadbd", "mariadb-server"), "--no-defaults"]
+        command += [f"--{name}={value}" for name, value in settings.items()]
+        return [*command, "--skip-name-resolve", *self._root()]
+
+    def ready(self) -> bool:
+        import pymysql
+
+        try:
+            self.connect("mysql").close()
+        except pymysql.MySQLError:
+            return False
+        return True
+
+    def connect(self, database: str) -> Any:
+        import pymysql
+
+        return pymysql.connect(
+            host="127.0.0.1", port=self.port, user="root", database=database, connect_timeout=2
+        )
+
+    def url(self, database: str) -> str:
+        return f"mysql://root@127.0.0.1:{self.port}/{quote(database)}"
+
+    def create_database(self, name: str) -> str:
+        """A fresh database; its URL."""
+        connection = self.connect("mysql")
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(f"DROP DATABASE IF EXISTS `{name}`")
+                cursor.execute(f"CREATE DATABASE `{name}`")
+        finally:
+            connection.close()
+        return self.url(name)
+
+
+class Pgbouncer(Server):
+    """PgBouncer in transaction mode in front of a PostgreSQL server."""
+
+    kind = "pgbouncer"
+    stop_signal = signal.SIGQUIT
+
+    def __init__(self, upstream: int, *, watch: int | None = None) -> None:
+        self.upstream = upstream  # PostgreSQL's port
+        super().__init__(watch=watch)
+
+    def command(self) -> list[str]:
+        (self.directory / "users.txt").write_text('"postgres" ""\n')
+        (self.directory / "pgbouncer.ini").write_text(
+            "[databases]\n"
+            f"* = host=127.0.0.1 port={self.upstream} user=postgres\n"
+            "[pgbouncer]\n"
+            "listen_addr = 127.0.0.1\n"
+            f"listen_port = {self.port}\n"
+            "unix_socket_dir =\n"
+            "auth_type = trust\n"
+            f"auth_file = {self.directory / 'users.txt'}\n"
+            "pool_mode = transaction\n"
+            "max_client_conn = 200\n"
+            "default_pool_size = 5\n"
+            "server_reset_query_always = 0\n"
+            "ignore_startup_parameters = extra_float_digits\n"
+        )
+        return [find_binary("pgbouncer", "pgbouncer"), str(self.directory / "pgbouncer.ini")]
+
+    def ready(self) -> bool:
+        return self.accepts()
+
+    def url(self, database: str) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{quote(database)}"
+
+
+# --- shared by the session ----------------------------------------------------------------------
+
+KINDS: dict[str, type[Server]] = {"postgresql": Postgres, "mysql": Mysql}
+_lock = threading.Lock()
+_known: dict[str, dict[str, Any]] = {}
+_databases: set[tuple[str, str]] = set()
+
+
+def worker() -> str:
+    """The name of this xdist worker, or "main"."""
+    return os.environ.get("PYTEST_XDIST_WORKER", "main")
+
+
+def session_pid() -> int:
+    """The process that is the session: xdist's controller, or this one."""
+    return os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+
+
+def session_directory() -> Path:
+    pid = session_pid()
+    # With its start time, so that a later process with the same id is another session.
+    born = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
+    return Path(tempfile.gettempdir()) / f"fairlead-session-{os.getuid()}-{pid}-{born}"
+
+
+@contextlib.contextmanager
+def _session_lock() -> Iterator[Path]:
+    directory = session_directory()
+    directory.mkdir(mode=0o711, exist_ok=True)
+    with _lock, open(directory / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield directory
+
+
+def shared(kind: str) -> dict[str, Any]:
+    """{"port", "pid", "keeper"} of the session's server of this kind, started if need be."""
+    if kind in _known:
+        return _known[kind]
+    upstream = shared("postgresql")["port"] if kind == "pgbouncer" else 0
+    with _session_lock() as directory:
+        file = directory / f"{kind}.json"
+        if not file.exists():
+            watch = session_pid()
+            server = (
+                Pgbouncer(upstream, watch=watch)
+                if kind == "pgbouncer"
+                else KINDS[kind](watch=watch)
+            )
+            server.start()
+            keeper = server._keeper
+            assert keeper is not None
+            assert keeper.stdout is not None
+            keeper.stdout.close()
+            server._keeper = None  # from now on it belongs to the session
+            keeper.returncode = 0  # and Popen must not warn about it
+            found = {"port": server.port, "pid": server.pid, "keeper": keeper.pid}
+            file.write_text(json.dumps(found | {"directory": str(server.directory)}))
+        _known[kind] = json.loads(file.read_text())
+    return _known[kind]
+
+
+def stop_shared() -> None:
+    """Called by the session's process at its end."""
+    with _session_lock() as directory:
+        for file in directory.glob("*.json"):
+            keeper = json.loads(file.read_text())["keeper"]
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(keeper, signal.SIGTERM)
+            _wait(lambda pid=keeper: not _alive(pid), "a keeper ends", 30)
+        _known.clear()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _server(kind: str) -> Any:
+    """A handle on the session's server, without owning it."""
+    handle = object.__new__(KINDS[kind])
+    handle.port = shared(kind)["port"]
+    return handle
+
+
+def _database(kind: str, name: str | None) -> str:
+    name = f"fl_{worker()}" if name is None else f"fl_{worker()}_{name}"
+    server = _server(kind)
+    with _lock:
+        if (kind, name) not in _databases:
+            server.create_database(name)
+            _databases.add((kind, name))
+    return name
+
+
+def postgres_url(name: str | None = None) -> str:
+    """This worker's database on the session's PostgreSQL (or another, by name); made empty."""
+    return _server("postgresql").url(_database("postgresql", name))
+
+
+def mysql_url(name: str | None = None) -> str:
+    """This worker's database on the session's MariaDB (or another, by name); made empty."""
+    return _server("mysql").url(_database("mysql", name))
+
+
+def pgbouncer_url(name: str | None = None) -> str:
+    """The database of postgres_url(), through PgBouncer in transaction mode."""
+    database = _database("postgresql", name)
+    return f"postgresql://postgres@127.0.0.1:{shared('pgbouncer')['port']}/{quote(database)}"
+
+
+# --- the keeper ---------------------------------------------------------------------------------
+
+
+def _die_with_parent(number: int) -> Callable[[], None]:
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def in_child() -> None:
+        libc.prctl(1, number)  # PR_SET_PDEATHSIG; after setuid, which would clear it
+
+    return in_child
+
+
+def keep(order: dict[str, Any]) -> None:
+    """Run one server until told to stop or until the watched process is gone."""
+
+    def stop(*_: object) -> None:
+        raise SystemExit
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.umask(0o077)
+    with open(order["log"], "ab") as log:
+        child = subprocess.Popen(
+            order["command"],
+            cwd=order["directory"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            process_group=0,
+            preexec_fn=_die_with_parent(order["death_signal"]),
+            **_as(order["user"]),
+        )
+    remove = False
+    try:
+        print(child.pid, flush=True)
+        os.close(1)
+        while child.poll() is None:
+            if not _alive(order["watch"]):
+                remove = True
+                break
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(0.2)
+    except SystemExit:
+        remove = True
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if child.poll() is None:
+        child.send_signal(order["stop_signal"])
+        try:
+            child.wait(10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+    if remove:
+        shutil.rmtree(order["directory"], ignore_errors=True)
+        for directory in Path(tempfile.gettempdir()).glob(
+            f"fairlead-session-{os.getuid()}-{order['watch']}-*"
+        ):
+            if not _alive(order["watch"]):
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    keep(json.loads(sys.argv[1]))
