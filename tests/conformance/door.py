@@ -75,10 +75,9 @@ class _NoDriver:
     def code(self, error: BaseException) -> None: ...
 
 
-def memory_database(clock: Clock) -> fairlead.Database:
+def memory_database(clock: Clock, backend: Any) -> fairlead.Database:
     """A Database over the model."""
     database = object.__new__(fairlead.Database)
-    backend: Any = MemoryBackend(clock)
     driver: Any = _NoDriver()
     database.target = Target(backend, lambda: driver, None, 1, "memory")
     database.core = Core(backend, clock)
@@ -110,7 +109,7 @@ class Way:
 def _unwrap(value: Any) -> Any:
     if isinstance(value, MessageDoor | PermitDoor):
         return value.inner
-    if isinstance(value, list | tuple):
+    if isinstance(value, list) and any(isinstance(item, MessageDoor) for item in value):
         return [_unwrap(item) for item in value]
     return value
 
@@ -124,7 +123,7 @@ class Door:
         self.clock = clock
         self.loop = loop
         if way.backend == "memory":
-            self.inner: Any = memory_database(clock)
+            self.inner: Any = memory_database(clock, MemoryBackend(clock))
         elif way.is_async:
             self.inner = fairlead.connect_async(url, clock=clock)
         else:
@@ -184,9 +183,19 @@ class Door:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda *args, **kwargs: self.do(self.inner, name, args, kwargs)
 
+    def database_clock(self) -> int:
+        return self.do(self.inner, "clock")
+
     def forget(self) -> None:
         """A consumer without memory, as after a restart."""
         self.inner.core.memories.clear()
+
+    def another(self) -> Door:
+        """A second, independent client of the same database."""
+        door = Door(self.way, self.url, self.clock, self.loop)
+        if self.way.backend == "memory":
+            door.inner = memory_database(self.clock, self.inner.core.backend)
+        return door
 
     def close(self) -> None:
         self.hang_up()

@@ -151,7 +151,10 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 
 
 @settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(channel=TEXT, key=TEXT.filter(bool), type=TEXT.filter(bool), body=st.text(max_size=50))
 def test_any_text_comes_back(queue, channel, key, type, body):

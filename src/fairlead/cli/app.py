@@ -71,11 +71,14 @@ def launch(
     schema: Annotated[
         str, Parameter(metavar="NAME", help="The installation's schema, or table prefix.")
     ] = "fairlead",
+    pooler: Annotated[
+        bool, Parameter(help="Through PgBouncer: no prepared statements.", negative=())
+    ] = False,
     json: Annotated[bool, Parameter(help="Answer in JSON.", negative=())] = False,
 ) -> int:
     """Read the global options, then run the command with a session."""
     environment = os.environ.get("FAIRLEAD_URL") or None
-    session = Session(db or environment, schema, json)
+    session = Session(db or environment, schema, json, pooler)
     session.from_environment = db is None and environment is not None
     try:
         return _run_command(session, tokens)
@@ -132,7 +135,10 @@ def in_commands(session: Session, error: errors.FairleadError) -> str:
                 "Keep it with --on-conflict ignore, or overwrite it with --on-conflict replace"
             )
         case errors.SchemaOutdated():
-            return f"{error}\nrun: {session.command('migrate')}"
+            text = str(error).split(": run `fairlead migrate`")[0]
+            return f"{text}\nrun: {session.command('migrate')}"
+        case errors.DatabaseUnavailable() if "unsupported startup parameter" in str(error):
+            return f"{error}\nThis is a pooler: add --pooler"
         case errors.MessageLeased():
             text = str(error).split(": a worker")[0]
             return f"{text}: a worker is busy with it. Let it finish, or remove it with --force"

@@ -36,6 +36,8 @@ def secrets(url: str) -> list[str]:
     """Everything in a URL that must never be shown."""
     match = _PASSWORD.match(url)
     found = [match[2]] if match else []
+    if match and "@" in match[2]:  # an unescaped @: some take what follows it for the host
+        found.append(match[2].split("@", 1)[1] + "@")
     found += [m[2] for m in _QUERY.finditer(url)]
     return [s for text in found for s in {text, unquote(text)} if s]
 
@@ -48,6 +50,7 @@ def shown(url: str) -> str:
 
 def clean(text: str) -> str:
     """A text that cannot move the cursor, colour the terminal or ring its bell."""
+    text = text.replace("\t", " ")
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
@@ -63,12 +66,19 @@ def _console(stderr: bool = False) -> Console:
 class Session:
     """Given to every command by the launcher. The database is opened on first use."""
 
-    def __init__(self, url: str | None = None, schema: str = "fairlead", json: bool = False):
+    def __init__(
+        self,
+        url: str | None = None,
+        schema: str = "fairlead",
+        json: bool = False,
+        pooler: bool = False,
+    ) -> None:
         self.url = url or DEFAULT_URL
         self.given = url  # None: neither --db nor $FAIRLEAD_URL
         self.from_environment = False
         self.schema = schema
         self.json = json
+        self.pooler = pooler
         self.out = _console()
         self.err = _console(stderr=True)
         self._db: Database | None = None
@@ -83,7 +93,7 @@ class Session:
     @property
     def db(self) -> Database:
         if self._db is None:
-            self._db = connect(self.url, schema=self.schema)
+            self._db = connect(self.url, schema=self.schema, prepare=not self.pooler)
         return self._db
 
     def queue(self, name: str) -> Queue:
@@ -110,6 +120,8 @@ class Session:
             parts += ["--db", shlex.quote(self.shown)]
         if self.schema != "fairlead":
             parts += ["--schema", self.schema]
+        if self.pooler:
+            parts.append("--pooler")
         return " ".join(parts)
 
     # --- speaking ------------------------------------------------------------------------------

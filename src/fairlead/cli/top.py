@@ -141,13 +141,14 @@ def _table(stats: Stats, rates: dict[str, dict[str, float]], meter: Meter, now: 
                     for gauge in ("ready", "scheduled", "leased", "dead")
                 ),
                 show.age(one.oldest_ready, now),
-                *(_rate(rate.get(key)) for key in RATES[:3]),
+                _rate(rate.get("sent")),
+                _rate(rate.get("finished")),
                 _rate(rate.get("failed"), "red"),
                 Text(sparkline(meter.history.get(name, ())), style="green"),
             ]
         )
-    heads = ["queue", ">ready", ">scheduled", ">leased", ">dead", "oldest ready"]
-    return make_table([*heads, *(f">{name}/s" for name in RATES), ""], rows)
+    heads = ["queue", ">ready", ">scheduled", ">leased", ">dead", "oldest"]
+    return make_table([*heads, ">sent/s", ">done/s", ">failed/s", ""], rows)
 
 
 def _screen(

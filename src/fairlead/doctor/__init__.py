@@ -35,7 +35,7 @@ def examine(
 
 def _examine(patient: Patient) -> Iterator[Finding]:
     try:
-        patient.skew()  # the first call: is anybody there?
+        installed = queues.installed(patient)  # the first call: is anybody there?
     except DatabaseError as error:
         yield bad(
             "connection",
@@ -45,10 +45,11 @@ def _examine(patient: Patient) -> Iterator[Finding]:
         )
         return
     yield from _DIALECTS[patient.dialect](patient)
+    if not installed:
+        yield queues.missing(patient)
+        return
     yield from queues.clock(patient)
-    healthy = False
-    for finding in queues.schema(patient):
-        healthy = finding.level != "bad"
-        yield finding
-    if healthy:
+    finding = queues.schema(patient)
+    yield finding
+    if finding.level != "bad":
         yield from queues.examine(patient)

@@ -30,34 +30,43 @@ def clock(patient: Patient) -> Iterator[Finding]:
         yield ok("clock", f"clocks agree; one round trip takes {trip * 1000:.1f} ms")
 
 
-def schema(patient: Patient) -> Iterator[Finding]:
-    wanted = patient.db.target.backend.migrations()
-    there = patient.ask("has_schema", *([] if patient.dialect == "sqlite" else [patient.schema]))
-    fix = patient.command("migrate")
-    if not there[0][0]:
-        yield bad("schema", "Fairlead's schema is missing", "no queue can exist without it", fix)
-        return
-    applied = [row[0] for row in patient.ask("schema")]
-    version = max(applied, default=0)
-    if version < len(wanted):
-        missing = len(wanted) - version
-        yield bad(
+def installed(patient: Patient) -> bool:
+    """Is there a schema at all?"""
+    names = [] if patient.dialect == "sqlite" else [patient.schema]
+    return bool(patient.ask("has_schema", *names)[0][0])
+
+
+def missing(patient: Patient) -> Finding:
+    return bad(
+        "schema",
+        "Fairlead's schema is missing",
+        "no queue can exist without it",
+        patient.command("migrate"),
+    )
+
+
+def schema(patient: Patient) -> Finding:
+    """Does the schema fit this version of Fairlead?"""
+    brings = len(patient.db.target.backend.migrations())
+    applied = patient.ask("schema")
+    version = max((row[0] for row in applied), default=0)
+    if version < brings:
+        return bad(
             "schema",
-            f"the schema is at version {version}; this Fairlead brings {len(wanted)}",
-            f"{missing} migration(s) are missing: calls may fail with SchemaOutdated",
-            fix,
+            f"the schema is at version {version}; this Fairlead brings {brings}",
+            "calls may fail with SchemaOutdated",
+            patient.command("migrate"),
         )
-    elif version > len(wanted):
-        oldest = max(row[1] for row in patient.ask("schema"))
-        yield warn(
+    if version > brings:
+        oldest = max(row[1] for row in applied)
+        return warn(
             "schema",
-            f"the schema is at version {version}, newer than this Fairlead ({len(wanted)}); "
+            f"the schema is at version {version}, newer than this Fairlead ({brings}); "
             f"it serves clients from version {oldest} on",
             "a roll-out is under way, or this machine was forgotten",
             "pip install --upgrade fairlead",
         )
-    else:
-        yield ok("schema", f"schema version {version} is the one this Fairlead brings")
+    return ok("schema", f"schema version {version} is the one this Fairlead brings")
 
 
 def examine(patient: Patient) -> Iterator[Finding]:

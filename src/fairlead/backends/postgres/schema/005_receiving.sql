@@ -156,6 +156,27 @@ BEGIN
   IF v_n >= p_most THEN
     RETURN;
   END IF;
+  IF p_channels[v_k] IS NULL THEN
+    -- No hints ahead: plain probes.
+    SELECT channels || coalesce(array_agg(s.channel), '{}'),
+           hints || coalesce(array_agg(NULL::int), '{}')
+      INTO walk.channels, walk.hints
+      FROM (
+        WITH RECURSIVE step(channel, n) AS (
+          SELECT v_after COLLATE "C", v_n
+          UNION ALL
+          SELECT g.channel, w.n + 1
+          FROM step w CROSS JOIN LATERAL (
+            SELECT m.channel FROM fairlead.message m
+              WHERE m.lane = p_lane AND m.version = p_version AND m.state = 'r'
+                AND m.channel > w.channel AND m.channel <= coalesce(p_upto, v_top) COLLATE "C"
+              ORDER BY m.channel LIMIT 1) g
+          WHERE w.n < p_most
+        )
+        SELECT channel FROM step OFFSET 1) s;
+    RETURN;
+  END IF;
+  -- (OFFSET 0 keeps the planner from copying a probe into every place that uses its answer.)
   SELECT channels || coalesce(array_agg(s.channel) FILTER (WHERE s.live), '{}'),
          hints || coalesce(array_agg(s.hint) FILTER (WHERE s.live), '{}')
     INTO walk.channels, walk.hints
@@ -169,13 +190,13 @@ BEGIN
                CASE WHEN g.channel IS NULL AND NOT p.above THEN w.k END,
                w.n + (g.channel IS NOT NULL OR p.above OR p.ahead)::int
         FROM step w
-        CROSS JOIN LATERAL (SELECT CASE WHEN p_channels[w.k] <= coalesce(p_upto, v_top) COLLATE "C" THEN p_channels[w.k] END AS channel) h
+        CROSS JOIN LATERAL (SELECT CASE WHEN p_channels[w.k] <= coalesce(p_upto, v_top) COLLATE "C" THEN p_channels[w.k] END AS channel OFFSET 0) h
         CROSS JOIN LATERAL (SELECT (
           SELECT m.channel FROM fairlead.message m
             WHERE m.lane = p_lane AND m.version = p_version AND m.state = 'r'
               AND m.channel > w.channel AND m.channel < coalesce(h.channel, v_top) COLLATE "C"
               AND m.channel <= coalesce(p_upto, v_top) COLLATE "C"
-            ORDER BY m.channel LIMIT 1) AS channel) g
+            ORDER BY m.channel LIMIT 1) AS channel OFFSET 0) g
         CROSS JOIN LATERAL (SELECT
           CASE WHEN g.channel IS NULL AND h.channel IS NOT NULL THEN EXISTS (
             SELECT 1 FROM fairlead.message m WHERE m.lane = p_lane AND m.version = p_version
@@ -183,7 +204,7 @@ BEGIN
           CASE WHEN g.channel IS NULL AND h.channel IS NOT NULL THEN EXISTS (
             SELECT 1 FROM fairlead.message m WHERE m.lane = p_lane AND m.version = p_version
               AND m.channel = h.channel AND m.state = 'r'
-              AND (m.rank, m.due_at, m.id) > (p_ranks[w.k], p_dues[w.k], p_ids[w.k])) END AS ahead) p
+              AND (m.rank, m.due_at, m.id) > (p_ranks[w.k], p_dues[w.k], p_ids[w.k])) END AS ahead OFFSET 0) p
         WHERE w.n < p_most AND coalesce(g.channel, h.channel) IS NOT NULL
       )
       SELECT * FROM step) s;
