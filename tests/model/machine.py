@@ -147,13 +147,13 @@ class Machine(RuleBasedStateMachine):
         leased = set(self.alive("l"))
         return [lease for lease in self.leases if lease in leased]
 
-    def alive(self, state: str | None) -> list[tuple[str, int, int]]:
-        """Queue, id and delivery of the messages in this state."""
+    def alive(self, state: str | None, now: int = 0) -> list[tuple[str, int, int]]:
+        """Queue, id and delivery of the messages in this state; at 0 also those past expiry."""
         model, driver = self.pair.model, self.pair.driver
         return [
             (queue["name"], row[0], row[11])
             for queue in run(model.queues(None), driver, True)
-            for row in run(model.peek(queue["name"], 1000, state, None, 0, 0), driver, True)
+            for row in run(model.peek(queue["name"], 1000, state, None, 0, now), driver, True)
         ]
 
     # --- queues and policies -----------------------------------------------------------------
@@ -185,7 +185,7 @@ class Machine(RuleBasedStateMachine):
         if not isinstance(sent, Exception):
             self.ids += sorted({id for id, outcome in sent if outcome == SENT and id})
 
-    send_alike = send
+    send_alike = send_wide = send
 
     def receive(
         self,
@@ -263,7 +263,14 @@ class Machine(RuleBasedStateMachine):
             self.call("ack", queue, [(id, delivery + by)], False, self.now)
 
     # --- waiting and finished messages -------------------------------------------------------
+    def settle(self) -> None:
+        """Sweep what is past its expiry: docs/semantics.md does not say whether a message that is,
+        and was not swept yet, can still be cancelled, rescheduled or redriven."""
+        if len(self.alive(None)) != len(self.alive(None, self.now)):
+            self.call("maintain", 1000, self.now)
+
     def cancel(self, queue: str, which: tuple[str, int], key: str | None, force: bool) -> None:
+        self.settle()
         id = None
         if key is None:
             queue, id = self.message(queue, *which)
@@ -278,6 +285,7 @@ class Machine(RuleBasedStateMachine):
         delay: int | None,
         rank: int | None,
     ) -> None:
+        self.settle()
         due = None if at is None else self.now + at
         id = None
         if key is None:
@@ -285,7 +293,16 @@ class Machine(RuleBasedStateMachine):
         self.call("reschedule", queue, id, key, due, delay, rank, self.now)
 
     def redrive(self, queue: str, to: str | None, limit: int, delay: int) -> None:
-        self.call("redrive", queue, None if to == queue else to, limit, delay, self.now)
+        self.settle()
+        # Nor does it say whose expiry a message has that is redriven into another queue.
+        model, driver = self.pair.model, self.pair.driver
+        found = run(model.queues(queue), driver, True) and run(model.queues(to), driver, True)
+        if to is not None and found:
+            dead = run(model.peek(queue, 1000, "x", None, 0, 0), driver, True)
+            if found[0]["expires_us"] is not None or any(row[20] is not None for row in dead):
+                to = None
+        to = None if to == queue else to
+        self.call("redrive", queue, to, limit, delay, self.now)
 
     def discard(self, queue: str, state: str, limit: int) -> None:
         self.call("discard", queue, state, limit, self.now)
@@ -322,6 +339,13 @@ class Machine(RuleBasedStateMachine):
         return [at for at in found if at is not None]
 
     def maintain(self, limit: int) -> None:
+        # Failures of one instant have no order: a limit among them may take any.
+        model, driver = self.pair.model, self.pair.driver
+        for queue in run(model.queues(None), driver, True):
+            old = self.now - queue["failure_retention_us"]
+            logged = run(model.failures(queue["name"], None, None, 1000), driver, True)
+            if sum(failure[4] <= old for failure in logged) > limit:
+                limit = 1000
         self.call("maintain", limit, self.now)
 
     def crash(self) -> None:
@@ -352,17 +376,18 @@ def machine(target: Target) -> type[Machine]:
 
 
 def profile(examples: int | None = None, phases: tuple[Phase, ...] | None = None) -> settings:
-    """60 examples of 40 steps; FAIRLEAD_MODEL_EXAMPLES and FAIRLEAD_MODEL_STEPS ask for more.
+    """60 examples of 60 steps; FAIRLEAD_MODEL_EXAMPLES and FAIRLEAD_MODEL_STEPS ask for more.
 
     No example database: a run is told by its seed alone, which a failure prints.
     """
     return settings(
         max_examples=examples or int(os.environ.get("FAIRLEAD_MODEL_EXAMPLES", "60")),
-        stateful_step_count=int(os.environ.get("FAIRLEAD_MODEL_STEPS", "40")),
+        stateful_step_count=int(os.environ.get("FAIRLEAD_MODEL_STEPS", "60")),
         backend="fair",
         deadline=None,
         database=None,
         print_blob=True,
+        report_multiple_bugs=False,
         phases=phases or (Phase.explicit, Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
     )

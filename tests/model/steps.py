@@ -47,7 +47,8 @@ class Dice:
         return self.of(*["a"] * 40, *["b"] * 12, "nowhere")
 
     def channel(self) -> str:
-        return self.of("", "x", "y")
+        """Mostly the same few; sometimes one of many, for turns that span several rounds."""
+        return self.one_in(10, *"pqrstuvw", otherwise=self.of("", "x", "y"))
 
     def newest(self) -> int:
         return self.of(0, 0, 0, 1, 1, 2, 3, 4, 6, 9)
@@ -73,7 +74,7 @@ class Dice:
     def policy(self) -> tuple[Any, ...]:
         count, period = self.one_in(3, *RATES, otherwise=(None, None))
         return (
-            self.one_in(3, 1, 1, 2, 0),
+            self.one_in(3, 1, 1, 2),
             count,
             period,
             self.of(1, 1, 2, 3),
@@ -91,7 +92,7 @@ class Dice:
             (3, "retention_us", (5 * SECOND, 0)),
             (4, "dead_retention_us", (None, 5 * SECOND, 0)),
             (4, "failure_retention_us", (DAY, 5 * SECOND)),
-            (3, "dead_letter", (None, "b", "b", "a", "nowhere")),
+            (2, "dead_letter", (None, "b", "b", "b", "a", "nowhere")),
             (16, "max_body", (1000, 2)),
             (8, "expires_us", (None, 5 * SECOND)),
             (8, "limit_concurrency", (None, 1, 3)),
@@ -124,8 +125,8 @@ class Dice:
             self.of(None, "t", "u"),
             self.one_in(4, b'{"h":1}'),
             self.one_in(5, SECOND, 0),
-            self.one_in(3, 1, 2, 0),
-            self.one_in(10, SECOND, 5 * SECOND),
+            self.one_in(3, 1, 1, 2, 0),
+            self.one_in(8, 5 * SECOND, SECOND, MINUTE, MINUTE),
         )
 
     def message(self) -> tuple[str, int]:
@@ -168,7 +169,13 @@ def send(d: Dice) -> tuple[Any, ...]:
 def send_alike(d: Dice) -> tuple[Any, ...]:
     """Several alike, due at once, without a key: what a busy queue is made of."""
     row = d.send_row()
-    return d.queue(), [(*row[:4], None, 0, None, "e", *row[8:])] * d.of(1, 2, 3, 4)
+    return d.queue(), [(*row[:4], None, 0, None, "e", *row[8:])] * d.of(1, 2, 3, 4, 9)
+
+
+def send_wide(d: Dice) -> tuple[Any, ...]:
+    """To many channels at once."""
+    rows = [d.send_row() for _ in range(d.of(4, 8, 12))]
+    return d.queue(), [(d.of(*"pqrstuvw"), *row[1:6], None, *row[7:]) for row in rows]
 
 
 def receive(d: Dice) -> tuple[Any, ...]:
@@ -181,7 +188,7 @@ def receive(d: Dice) -> tuple[Any, ...]:
         d.one_in(5, ["t"], ["t", "u"], []),
         d.one_in(5, 0, 1),
         d.one_in(4, 3, 0, 5),
-        d.one_in(3, 0, 0, 0, 0, 1, 9),
+        d.one_in(2, 0, 0, 0, 0, 1, 9),
         d.picks() if d.happens(3) else [],
     )
 
@@ -241,7 +248,8 @@ def permit_create(d: Dice) -> tuple[Any, ...]:
 
 
 def permit_extend(d: Dice) -> tuple[Any, ...]:
-    return d.newest(), d.of(5 * SECOND, SECOND)
+    # As long as the longest: whether an extension may shorten a permit is not settled.
+    return d.newest(), MINUTE
 
 
 def permit_close(d: Dice) -> tuple[Any, ...]:
@@ -272,13 +280,14 @@ def nothing(d: Dice) -> tuple[Any, ...]:
 WEIGHTS: list[tuple[int, str, Any]] = [
     (9, "send", send),
     (6, "send_alike", send_alike),
+    (1, "send_wide", send_wide),
     (9, "receive_all", receive_all),
     (8, "receive", receive),
     (9, "tick_to_next", tick_to_next),
     (7, "tick", tick),
     (3, "ack", leases),
     (2, "complete", complete),
-    (3, "defer", defer),
+    (5, "defer", defer),
     (5, "fail", fail),
     (2, "kill", kill),
     (2, "extend", extend),

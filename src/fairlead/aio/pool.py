@@ -37,6 +37,8 @@ class AsyncPool:
                 "raise pool_size, or run fewer tasks"
             ) from None
         try:
+            if self._closed:  # while we waited
+                raise DatabaseUnavailable("this Database is closed; connect again")
             if self._idle:
                 driver, since = self._idle.pop()
                 if time.monotonic() - since <= STALE or await self._alive(driver):
@@ -49,10 +51,10 @@ class AsyncPool:
     async def _alive(self, driver: AsyncDriver) -> bool:
         try:
             await driver.execute("SELECT 1", ())
-        except Exception as error:
+        except BaseException as error:
+            await driver.close()
             if driver.code(error) is None:
                 raise
-            await driver.close()
             return False
         return True
 

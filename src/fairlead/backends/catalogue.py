@@ -83,6 +83,8 @@ def without_comments(text: str) -> str:
         pieces.append(_BLANK.sub(" ", text[position : token.start()]))
         if token["comment"] is None:
             pieces.append(token.group())
+        elif pieces[-1].endswith(" "):
+            pieces[-1] = pieces[-1][:-1]  # what follows a comment brings its own blank
         position = token.end()
     pieces.append(_BLANK.sub(" ", text[position:]))
     return "".join(pieces).strip()

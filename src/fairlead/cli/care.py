@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -64,7 +64,13 @@ def doctor(
 
     Example: fairlead doctor --db postgresql://localhost/app
     """
-    found = examination.examine(session.db, session.command, deep=deep)
+    found = [
+        # Drivers put what they like into their errors.
+        replace(one, what=session.scrub(one.what), fix=session.scrub(one.fix))
+        for one in examination.examine(
+            session.db, session.command, schema=session.schema, deep=deep
+        )
+    ]
     counts = {level: sum(f.level == level for f in found) for level in examination.LEVELS}
     if session.json:
         session.emit(

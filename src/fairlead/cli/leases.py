@@ -6,6 +6,7 @@ pair changes nothing and says that the lease is lost.
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -59,6 +60,7 @@ def receive(
             session.emit_line(show.message_facts(message))
         else:
             _print_message(session, message)
+    sys.stdout.flush()  # before the ack: a reader that went away must not cost messages
     if ack and messages:
         lost = target.ack(messages).lost
         for message in lost:

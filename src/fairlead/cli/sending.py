@@ -6,8 +6,10 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from io import BufferedReader
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from cyclopts import Parameter
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
@@ -17,6 +19,7 @@ from fairlead.cli.parsing import STDIN, Duration, Time
 from fairlead.cli.session import Context, Refused, Session
 from fairlead.values import OnConflict, Send, Sent
 
+CHUNK = 1 << 20  # bytes read at once
 BATCH = 1000  # lines per call
 BATCH_BYTES = 4 * 1024 * 1024  # and at most this much body in one
 
@@ -137,33 +140,41 @@ def _report(session: Session, queue: str, message: Send, sent: Sent) -> None:
 
 
 # --- lines --------------------------------------------------------------------------------------
-def _lines(file: Path | None) -> Iterator[bytes]:
+def _chunks(file: Path | None) -> Iterator[bytes]:
+    """What is there to read, as it comes: a slow stream is sent without waiting for its end."""
     if file is None:
-        yield from sys.stdin.buffer
+        pipe = cast(BufferedReader, sys.stdin.buffer)
+        while chunk := pipe.read1(CHUNK):
+            yield chunk
         return
     try:
         with file.open("rb") as stream:
-            yield from stream
+            while chunk := stream.read(CHUNK):
+                yield chunk
     except OSError as error:
         raise Refused(f"cannot read {file}: {error.strerror}") from None
 
 
 def _batches(
-    lines: Iterator[bytes], as_bytes: bool, template: Send
+    chunks: Iterator[bytes], as_bytes: bool, template: Send
 ) -> Iterator[tuple[list[Send], int]]:
     """Messages to send in one call, and how many bytes of input they took."""
     batch: list[Send] = []
     size = 0
-    for line in lines:
-        size += len(line)
-        raw = line.rstrip(b"\r\n")
-        if raw:  # an empty line is no message
-            batch.append(replace(template, body=_decode(raw, as_bytes)))
-        if len(batch) >= BATCH or size >= BATCH_BYTES:
+    rest = b""
+    for chunk in chain(chunks, [b"\n"]):  # the last line need not have an end
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            size += len(line) + 1
+            raw = line.removesuffix(b"\r")
+            if raw:  # an empty line is no message
+                batch.append(replace(template, body=_decode(raw, as_bytes)))
+            if len(batch) >= BATCH or size >= BATCH_BYTES:
+                yield batch, size
+                batch, size = [], 0
+        if batch:
             yield batch, size
             batch, size = [], 0
-    if batch:
-        yield batch, size
 
 
 def _send_lines(
@@ -192,7 +203,7 @@ def _send_lines(
     shown = session.err.is_terminal
     with Progress(*columns, console=session.err, transient=True, disable=not shown) as progress:
         task = progress.add_task("", total=total, sent=0, rate=0.0)
-        for batch, size in _batches(_lines(file), as_bytes, template):
+        for batch, size in _batches(_chunks(file), as_bytes, template):
             sent += len(target.send_many(batch))
             rate = sent / (time.monotonic() - started)
             progress.update(task, advance=size, sent=sent, rate=rate)

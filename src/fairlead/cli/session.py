@@ -56,8 +56,13 @@ def clean(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # as from print(): one place decides what that means
+
+
 def _console(stderr: bool = False) -> Console:
-    console = Console(stderr=stderr, highlight=False, emoji=False, markup=False)
+    console = _Console(stderr=stderr, highlight=False, emoji=False, markup=False)
     if not console.is_terminal:
         console.width = _PIPED_WIDTH
     return console

@@ -34,16 +34,23 @@ def examine(
 
 
 def _examine(patient: Patient) -> Iterator[Finding]:
+    found = 0
     try:
-        installed = queues.installed(patient)  # the first call: is anybody there?
+        for finding in _look(patient):
+            found += 1
+            yield finding
     except DatabaseError as error:
+        what = "the examination broke off: " if found else ""
         yield bad(
             "connection",
-            str(error),
+            f"{what}{error}",
             "nothing can be sent or received",
-            "start the database, or correct the URL",
+            "start or mend the database, or correct the URL",
         )
-        return
+
+
+def _look(patient: Patient) -> Iterator[Finding]:
+    installed = queues.installed(patient)
     yield from _DIALECTS[patient.dialect](patient)
     if not installed:
         yield queues.missing(patient)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fairlead.doctor.patient import Finding, Patient, bad, ok, size, span, warn
+from fairlead.doctor.patient import Finding, Patient, bad, many, ok, size, span, warn
 
 LONG, VERY_LONG = 60, 3600  # seconds
 HISTORY_WARN, HISTORY_BAD = 100_000, 5_000_000
@@ -89,7 +89,7 @@ def _packets(patient: Patient, variables: dict[str, str]) -> Iterator[Finding]:
         yield warn(
             "packets",
             f"max_allowed_packet is {size(packet)}, and queue {most.name!r} takes bodies of "
-            f"{size(most.max_body)} ({len(large)} queue(s) like it)",
+            f"{size(most.max_body)} ({many(len(large), 'queue')} of that kind)",
             f"a body travels in one packet and may double on the way: above {size(room)} a send "
             "may fail",
             f"SET GLOBAL max_allowed_packet = {2 * most.max_body + (1 << 20)}; or: "

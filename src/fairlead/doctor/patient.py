@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from fairlead.backends.base import Op, Rows
 from fairlead.backends.catalogue import parse
+from fairlead.limits import SECOND
 from fairlead.operations.call import Call
 from fairlead.operations.insight import duration_text
 from fairlead.operations.queues import settings_value
@@ -57,6 +58,10 @@ def command_text(*words: str | int) -> str:
 
 def span(seconds: float) -> str:
     return duration_text(round(seconds * 1_000_000))
+
+
+def many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def size(bytes: int) -> str:
@@ -116,8 +121,9 @@ class Patient:
         return all_settings(self.db)
 
     def delivered_since(self, queue: str, since: int) -> int:
-        """How many messages the queue gave out since then, to the minute."""
+        """How many messages the queue gave out since the minute of then."""
         backend = self.db.core.backend
+        since -= since % (60 * SECOND)
 
         def op() -> Op[Rows]:
             return backend.history(queue, since, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fairlead.doctor.patient import Finding, Patient, bad, ok, size, span, warn
+from fairlead.doctor.patient import Finding, Patient, bad, many, ok, size, span, warn
 
 MINIMUM = 130_000
 LONG, VERY_LONG = 60, 3600  # seconds a transaction may hold the horizon: a warning, bad
@@ -198,7 +198,7 @@ def _table(patient: Patient, autovacuum: str, counts: str) -> Iterator[Finding]:
                 f"ALTER TABLE {table} RESET (autovacuum_enabled);",
             )
         when = "never" if since < 0 else f"{span(since)} ago"
-        text = f"{table}: {live:,} rows, {dead:,} dead ({size(bytes)}); last vacuum {when}"
+        text = f"{table}: {many(live, 'row')}, {dead:,} dead ({size(bytes)}); last vacuum {when}"
         if dead > max(DEAD_ROWS, live):
             yield warn(
                 "bloat",

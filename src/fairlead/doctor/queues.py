@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fairlead.doctor.patient import Finding, Patient, bad, ok, span, warn
+from fairlead.doctor.patient import Finding, Patient, bad, many, ok, span, warn
 from fairlead.limits import SECOND
 from fairlead.values import Settings, Stats
 
@@ -12,7 +12,6 @@ SKEW = 1.0  # seconds
 STALLED = 300  # seconds: a ready message this old is worth a question
 EXPIRED_GRACE = 60  # a lease that ended just now will be recovered by the next receive
 TALLY = 100_000  # counter rows not yet folded
-DEAD_MANY = 1_000
 
 
 def clock(patient: Patient) -> Iterator[Finding]:
@@ -47,7 +46,7 @@ def missing(patient: Patient) -> Finding:
 
 def schema(patient: Patient) -> Finding:
     """Does the schema fit this version of Fairlead?"""
-    brings = len(patient.db.target.backend.migrations())
+    brings = max(int(name.split("_")[0]) for name, _ in patient.db.target.backend.migrations())
     applied = patient.ask("schema")
     version = max((row[0] for row in applied), default=0)
     if version < brings:
@@ -79,7 +78,10 @@ def examine(patient: Patient) -> Iterator[Finding]:
             found += _queue(patient, settings, one, now)
     yield from found
     if not found:
-        yield ok("queues", f"{len(stats.queues)} queue(s), {stats.total:,} messages, all moving")
+        yield ok(
+            "queues",
+            f"{many(len(stats.queues), 'queue')}, {many(stats.total, 'message')}, none stuck",
+        )
     yield from _leases(patient, now)
     yield from _tallies(patient)
 
@@ -92,12 +94,12 @@ def _queue(patient: Patient, settings: Settings, one: Stats, now: int) -> Iterat
     if settings.paused:
         yield warn(
             "paused",
-            f"queue {name!r} is paused; {one.ready:,} ready messages wait",
+            f"queue {name!r} is paused with {many(one.ready, 'ready message')}",
             "nothing is given out until it is resumed",
             patient.command("queue", "resume", name),
         )
     elif waiting > STALLED:
-        delivered = patient.delivered_since(name, now - STALLED * SECOND)
+        delivered = patient.delivered_since(name, now - round(STALLED * SECOND))
         if delivered:
             yield warn(
                 "behind",
@@ -117,7 +119,7 @@ def _queue(patient: Patient, settings: Settings, one: Stats, now: int) -> Iterat
     if one.dead:
         yield warn(
             "dead",
-            f"queue {name!r} has {one.dead:,} dead messages",
+            f"queue {name!r} has {many(one.dead, 'dead message')}",
             "each failed for good and waits for a person"
             + ("; they are kept for ever" if settings.dead_retention is None else ""),
             patient.command("dead", "list", name),
@@ -129,7 +131,7 @@ def _leases(patient: Patient, now: int) -> Iterator[Finding]:
     if expired:
         yield warn(
             "leases",
-            f"{expired:,} leases expired over {span(EXPIRED_GRACE)} ago and are not recovered",
+            f"{many(expired, 'lease')} expired over {span(EXPIRED_GRACE)} ago and not recovered",
             "their workers are gone; a receive of that queue, or maintenance, makes them ready",
             patient.command("maintain"),
         )
@@ -139,7 +141,7 @@ def _leases(patient: Patient, now: int) -> Iterator[Finding]:
 
 def _tallies(patient: Patient) -> Iterator[Finding]:
     [[rows]] = patient.ask("backlog", TALLY + 1)
-    what = "rows of purged queues" if patient.dialect == "sqlite" else "counter rows"
+    what = "rows of purged queues" if patient.dialect == "sqlite" else "rows of counters"
     if rows > TALLY:
         yield warn(
             "maintenance",
@@ -148,4 +150,4 @@ def _tallies(patient: Patient) -> Iterator[Finding]:
             patient.command("maintain", "--loop", "60"),
         )
     else:
-        yield ok("maintenance", f"maintenance keeps up: {rows:,} {what} wait")
+        yield ok("maintenance", f"maintenance keeps up: {what} that wait: {rows:,}")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fairlead.doctor.patient import Finding, Patient, bad, ok, size, warn
+from fairlead.errors import DatabaseError
 
 WAL = 64 << 20  # bytes
 DISK_WARN, DISK_BAD = 1 << 30, 100 << 20
@@ -183,7 +184,10 @@ def _disk(path: Path) -> Iterator[Finding]:
 
 
 def _integrity(patient: Patient, path: Path) -> Iterator[Finding]:
-    problems = [row[0] for row in patient.ask("quick_check") if row[0] != "ok"]
+    try:
+        problems = [row[0] for row in patient.ask("quick_check") if row[0] != "ok"]
+    except DatabaseError as error:
+        problems = [str(error)]
     if problems:
         yield bad(
             "integrity",

@@ -57,7 +57,7 @@ def microseconds(value: Duration, what: str) -> int:
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         if value != value or value in (float("inf"), float("-inf")):
             raise InvalidArgument(f"{what} must be a finite number of seconds, not {value!r}")
-        us = round(value * limits.SECOND)
+        us = round(min(max(value, -1e12), 1e12) * limits.SECOND)  # clamped: 1e308 s would overflow
     else:
         raise InvalidArgument(
             f"{what} must be seconds (int, float) or a timedelta, not {type(value).__name__}"
@@ -114,7 +114,7 @@ _PERIODS = {
     "d": 86400,
     "day": 86400,
 }
-_RATE = re.compile(r"\s*(\d+)\s*/\s*(\d*)\s*([a-z]+)\s*")
+_RATE = re.compile(r"\s*(\d+)\s*/\s*(\d*)\s*([a-z]+)\s*", re.ASCII)
 
 
 def rate(value: str | None, what: str = "rate") -> tuple[int | None, int | None]:

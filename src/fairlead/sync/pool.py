@@ -51,23 +51,21 @@ class Pool:
                         f"all {self._size} connections were busy for {self._timeout} s: "
                         "raise pool_size, or use fewer threads"
                     )
-        if driver is not None and time.monotonic() - since > STALE and not self._alive(driver):
-            driver = None
-        if driver is None:
-            try:
-                driver = self._open()
-            except BaseException:
-                self._forget()
-                raise
-        return driver
+        try:
+            if driver is not None and time.monotonic() - since > STALE and not self._alive(driver):
+                driver = None
+            return self._open() if driver is None else driver
+        except BaseException:
+            self._forget()
+            raise
 
     def _alive(self, driver: Driver) -> bool:
         try:
             driver.execute("SELECT 1", ())
-        except Exception as error:
+        except BaseException as error:
+            driver.close()
             if driver.code(error) is None:
                 raise
-            driver.close()
             return False
         return True
 

@@ -54,13 +54,13 @@ def retry_after(queue: Queue, args: Receive, now: int) -> int | None:
     """§4.12, for a receive that gave nothing."""
     waits = [message.due_at - now for message in queue.select("s")]
     waits += [(message.lease_until or 0) - now for message in queue.select("l")]
-    for _, offer in _offers(queue, args, now):
+    offers = [offer for _, offer in _offers(queue, args, now)]
+    for offer in offers:
         closed = offer.rate and offer.rate.allowed(offer.tat, now) == 0
         if offer.rate and closed and offer.slots > 0 and not offer.policy.paused:
             waits.append(offer.rate.wait(offer.tat, now))
     rate = queue.limit_rate
-    wanted = any(_fits(message, args, now) for message in queue.select("r"))
-    if wanted and rate and rate.allowed(queue.tat, now) == 0 and _limit_slots(queue) > 0:
+    if offers and rate and rate.allowed(queue.tat, now) == 0 and _limit_slots(queue) > 0:
         waits.append(rate.wait(queue.tat, now))
     return max(min(waits), 0) if waits else None
 

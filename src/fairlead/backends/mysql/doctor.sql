@@ -39,10 +39,6 @@ ORDER BY trx_wait_started LIMIT 5
 SELECT COUNT(*) FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = CONCAT(:prefix, '_migration')
 
--- name: engines()
-SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES
-WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'fairlead_message'
-
 -- name: schema()
 SELECT CAST(version AS SIGNED), CAST(oldest_client AS SIGNED)
 FROM fairlead_migration ORDER BY version
@@ -50,8 +46,10 @@ FROM fairlead_migration ORDER BY version
 -- name: expired_leases(before)
 SELECT CAST(COALESCE(SUM((
     SELECT COUNT(*) FROM fairlead_message AS m
-    WHERE m.lane = q.lane AND m.state = 'l' AND m.lease_until <= :before
-      AND m.permit_id IS NULL
+    WHERE m.lane = q.lane AND m.state = 'l' AND m.wake_at <= :before
+      AND NOT EXISTS (
+        SELECT 1 FROM fairlead_permit AS p WHERE p.id = m.permit AND p.expires_at
+            > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))
 )), 0) AS SIGNED) FROM fairlead_queue AS q
 
 -- name: backlog(most)

@@ -59,6 +59,15 @@ def _leases(leases: Sequence[Lease]) -> tuple[str, str]:
     return _numbers([id for id, _ in leases]), _numbers([delivery for _, delivery in leases])
 
 
+def _lost(rows: Rows, leases: Sequence[Lease]) -> list[int]:
+    """The ids of lost leases: what the function found, and every delivery of an id but its last."""
+    lost = [row[0] for row in rows]
+    latest = dict(sorted(leases))
+    if len(latest) < len(leases):
+        lost += {id for id, delivery in leases if delivery < latest[id]} - set(lost)
+    return lost
+
+
 def _queue_dict(text: str) -> dict[str, Any]:
     row = json.loads(text)
     return {key: row[key] for key in _QUEUE_KEYS}
@@ -284,7 +293,7 @@ class PostgresBackend:
         self, queue: str, leases: Sequence[Lease], strict: bool, now: int | None
     ) -> Op[list[int]]:
         rows = yield self.statements["ack"], (queue, *_leases(leases), int(strict), now)
-        return [row[0] for row in rows]
+        return _lost(rows, leases)
 
     def complete(
         self,
@@ -299,7 +308,7 @@ class PostgresBackend:
             self.statements["complete"],
             (queue, *_leases(leases), result, result_json, int(strict), now),
         )
-        return [row[0] for row in rows]
+        return _lost(rows, leases)
 
     def defer(
         self,
@@ -327,7 +336,7 @@ class PostgresBackend:
                 now,
             ),
         )
-        return [row[0] for row in rows]
+        return _lost(rows, leases)
 
     def fail(
         self,
@@ -380,7 +389,7 @@ class PostgresBackend:
                 now,
             ),
         )
-        return [row[0] for row in rows]
+        return _lost(rows, leases)
 
     def extend(
         self,
@@ -392,13 +401,14 @@ class PostgresBackend:
     ) -> Op[tuple[list[int], int | None]]:
         rows = yield self.statements["extend"], (queue, *_leases(leases), lease_us, int(strict), now)
         lost, until = rows[0]
-        return [int(id) for id in lost.split(",")] if lost else [], until
+        gone: Rows = [(int(id),) for id in lost.split(",")] if lost else []
+        return _lost(gone, leases), until
 
     def release(
         self, queue: str, leases: Sequence[Lease], strict: bool, now: int | None
     ) -> Op[list[int]]:
         rows = yield self.statements["release"], (queue, *_leases(leases), int(strict), now)
-        return [row[0] for row in rows]
+        return _lost(rows, leases)
 
     def cancel(
         self, queue: str, id: int | None, key: str | None, force: bool, now: int | None

@@ -179,14 +179,19 @@ SELECT {row}, n.now, to_jsonb(q)::text,
   coalesce(p.burst, q.burst), coalesce(p.weight, q.weight), coalesce(p.paused, q.channel_paused),
   coalesce(p.ordered, q.ordered), CASE WHEN p.queue_id IS NULL THEN q.max_size ELSE p.max_size END,
   (SELECT count(*) FROM fairlead.message a WHERE a.lane = m.lane AND a.state = 'r' AND a.channel = m.channel
-    AND (a.rank, a.due_at, a.id) < (m.rank, m.due_at, m.id) AND (a.expires_at IS NULL OR a.expires_at > n.now)),
+    AND (a.rank, a.due_at, a.id) < (m.rank, m.due_at, m.id)),
   (SELECT count(*) FROM fairlead.message l WHERE l.lane = m.lane AND l.state = 'l' AND l.channel = m.channel),
   (SELECT count(*) FROM fairlead.message l WHERE l.lane = m.lane AND l.state = 'l'),
   (SELECT min(l.lease_until) FROM fairlead.message l WHERE l.lane = m.lane AND l.state = 'l' AND l.channel = m.channel),
   coalesce((SELECT g.tat FROM fairlead.gate g WHERE g.queue_id = q.id AND g.channel = m.channel), 0),
   coalesce((SELECT g.tat FROM fairlead.queue_gate g WHERE g.queue_id = q.id), 0),
-  (SELECT min(b.id) FROM fairlead.message b WHERE b.lane = m.lane AND b.channel = m.channel AND b.id <> m.id
-    AND (b.state = 'l' OR (b.begun AND b.state = 's')))
+  CASE WHEN coalesce(p.ordered, q.ordered) <> 0 THEN coalesce(
+    (SELECT min(b.id) FROM fairlead.message b WHERE b.lane = m.lane AND b.channel = m.channel AND b.id <> m.id
+      AND b.state = 'l'),
+    (SELECT min(b.id) FROM fairlead.message b WHERE b.lane = m.lane AND b.channel = m.channel AND b.id <> m.id
+      AND b.begun AND b.state = 's'),
+    (SELECT min(b.id) FROM fairlead.message b WHERE b.lane = m.lane AND b.channel = m.channel AND b.id <> m.id
+      AND b.begun AND b.state = 'r' AND NOT m.begun)) END
 FROM fairlead.queue_row(:queue::text) q
 CROSS JOIN (SELECT fairlead.now_us(:now::bigint) AS now) n
 JOIN fairlead.message m ON m.lane = q.lane AND (m.id = :id::bigint OR m.key = :key::text)

@@ -470,11 +470,12 @@ ON CONFLICT (queue_id, minute) DO UPDATE SET {add_counters}
 -- === the verbs ===================================================================================
 
 -- name: ack(ids, lane, delivery)
--- By primary key, and only where the lease is the message's latest. Leases of one delivery number
--- at a time: a batch has one or two, and this is a third faster than comparing pairs.
+-- By primary key, and only where the lease is the message's latest: the plus signs keep SQLite from
+-- walking over all leases of the queue instead. Leases of one delivery number at a time: a batch has
+-- one or two, and this is a fifth faster than comparing pairs.
 DELETE FROM fairlead_message
 WHERE id IN (SELECT value FROM json_each(:ids))
-  AND deliveries = :delivery AND lane = :lane AND state = 'l'
+  AND deliveries = :delivery AND +lane = :lane AND +state = 'l'
 RETURNING id
 
 -- name: valid_leases(leases, lane, queue_attempts)
@@ -483,7 +484,7 @@ SELECT id, deliveries, attempts, coalesce(max_attempts, :queue_attempts)
 FROM fairlead_message
 WHERE (id, deliveries) IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:leases))
-  AND lane = :lane AND state = 'l'
+  AND +lane = :lane AND +state = 'l'
 
 -- name: delete(ids)
 DELETE FROM fairlead_message WHERE id IN (SELECT value FROM json_each(:ids))

@@ -21,7 +21,8 @@ receive: BEGIN
   DECLARE v_paused, v_plain, v_gates, v_limited, v_budget TINYINT DEFAULT 0;
   DECLARE v_lease, v_retention, v_limit_period, v_now, v_tat, v_interval, v_tolerance, v_base,
     v_wait, v_due, v_end, v_expiry, v_permit BIGINT DEFAULT NULL;
-  DECLARE v_total, v_room, v_acked, v_activated, v_recovered, v_killed, v_expired, v_gone INT DEFAULT 0;
+  DECLARE v_total, v_room, v_acked, v_activated, v_recovered, v_killed, v_expired, v_gone,
+    v_ended INT DEFAULT 0;
   DECLARE v_versions LONGTEXT CHARACTER SET ascii;
   DECLARE v_ordered, v_rates LONGTEXT CHARACTER SET ascii DEFAULT '';
   DECLARE v_text VARCHAR(128) CHARACTER SET utf8mb4;
@@ -81,7 +82,7 @@ receive: BEGIN
       INTO v_expiry, v_end, v_due, v_oldest, v_newest;
     IF v_activated IS NOT NULL AND (v_expiry <= v_now OR v_end <= v_now OR v_due <= v_now) THEN
       CALL fairlead_sweep_(v_queue_id, v_lane, 1000, v_now, v_activated, v_recovered, v_killed,
-        v_expired, v_gone);
+        v_expired, v_gone, v_ended);
       SET v_activated = NULL; -- once per call
       ITERATE look;
     END IF;

@@ -60,7 +60,7 @@ choose: BEGIN
 
   walk: WHILE p_total < p_n OR p_n = 0 DO
     SET v_found = NULL, v_head = NULL;
-    IF v_single THEN
+    IF v_single AND p_n > 0 THEN
       -- No policy anywhere: the next channel and its first message in one step.
       SELECT channel, id INTO v_found, v_head FROM fairlead_message FORCE INDEX (ready)
        WHERE lane = p_lane AND state = 'r' AND version = v_version
@@ -79,8 +79,10 @@ choose: BEGIN
       SET v_wrapped = 1, v_from = '', v_to = p_channel;
       ITERATE walk;
     END IF;
-    SET p_seen = 1;
-    IF p_n = 0 AND p_plain THEN LEAVE walk; END IF;
+    IF p_plain THEN
+      SET p_seen = 1;
+      IF p_n = 0 THEN LEAVE walk; END IF;
+    END IF;
 
     SET v_place = v_place + 1, v_from = CONCAT(v_found, 0x00), v_got = 0, v_pre = 0, v_room = p_n;
     IF v_rest AND v_found = p_channel THEN
@@ -90,6 +92,13 @@ choose: BEGIN
     ELSEIF NOT p_plain THEN
       CALL fairlead_judge_(p_queue_id, p_lane, v_found, p_n, p_now, v_weight, v_room, v_ordered,
         v_interval, v_wait, v_busy);
+      IF v_ordered AND (v_wait IS NOT NULL OR p_n = 0) THEN
+        -- It only waits for its rate, or the queue's, if its head could be given otherwise.
+        CALL fairlead_headed_(p_lane, v_found, p_version, p_max_rank, p_types, p_now, v_count);
+        SET p_seen = p_seen OR v_count > 0, v_wait = IF(v_count > 0, v_wait, NULL);
+      ELSE
+        SET p_seen = 1;
+      END IF;
       IF v_wait IS NOT NULL THEN
         SET p_wait = LEAST(COALESCE(p_wait, v_wait), v_wait);
       ELSEIF v_busy THEN
@@ -149,6 +158,24 @@ choose: BEGIN
     -- The rows came in their order, and the last one's turn is known.
     SET p_channel = v_last, p_credit = IF(v_last_got <= v_last_pre, v_last_pre - v_last_got,
       v_last_weight - 1 - (v_last_got - v_last_pre - 1) MOD v_last_weight);
+  END IF;
+END //
+
+-- Whether an ordered channel is not blocked and its head fits.
+DROP PROCEDURE IF EXISTS fairlead_headed_ //
+CREATE PROCEDURE fairlead_headed_(
+  IN p_lane INT, IN p_channel VARBINARY(255), IN p_version INT, IN p_max_rank INT,
+  IN p_types LONGTEXT CHARACTER SET ascii, IN p_now BIGINT, OUT p_count INT
+)
+BEGIN
+  DECLARE v_ids LONGTEXT CHARACTER SET ascii;
+  DECLARE v_blocking INT;
+  SELECT COUNT(*) INTO v_blocking FROM fairlead_message FORCE INDEX (channel)
+   WHERE lane = p_lane AND channel = p_channel AND (state = 'l' OR state = 's' AND begun = 1);
+  SET p_count = 0;
+  IF v_blocking = 0 THEN
+    CALL fairlead_take_ordered_(p_lane, p_channel, 0, 1, p_version, p_max_rank, p_types, p_now,
+      v_ids, p_count);
   END IF;
 END //
 

@@ -38,32 +38,32 @@ CREATE TABLE fairlead.queue (
   expires_us bigint,
   paused smallint NOT NULL DEFAULT 0,
   -- the limit over all channels
-  limit_concurrency int CHECK (limit_concurrency >= 1),
+  limit_concurrency int CHECK (limit_concurrency >= 0),
   limit_rate_count bigint,
   limit_rate_period_us bigint,
   limit_burst int NOT NULL DEFAULT 1,
   -- the default policy of channels without one of their own
-  max_concurrency int CHECK (max_concurrency >= 1),
+  max_concurrency int CHECK (max_concurrency >= 0),
   rate_count bigint,
   rate_period_us bigint,
   burst int NOT NULL DEFAULT 1,
   weight int NOT NULL DEFAULT 1 CHECK (weight >= 1),
   channel_paused smallint NOT NULL DEFAULT 0,
   ordered smallint NOT NULL DEFAULT 0,
-  max_size int CHECK (max_size >= 1)
+  max_size int CHECK (max_size >= 0)
 );
 
 CREATE TABLE fairlead.policy (
   queue_id int NOT NULL REFERENCES fairlead.queue ON DELETE CASCADE,
   channel text COLLATE "C" NOT NULL CHECK (octet_length(channel) <= 255),
-  max_concurrency int CHECK (max_concurrency >= 1),
+  max_concurrency int CHECK (max_concurrency >= 0),
   rate_count bigint CHECK (rate_count >= 1),
   rate_period_us bigint CHECK (rate_period_us >= 1),
   burst int NOT NULL DEFAULT 1 CHECK (burst >= 1),
   weight int NOT NULL DEFAULT 1 CHECK (weight BETWEEN 1 AND 1000),
   paused smallint NOT NULL DEFAULT 0,
   ordered smallint NOT NULL DEFAULT 0,
-  max_size int CHECK (max_size >= 1),
+  max_size int CHECK (max_size >= 0),
   PRIMARY KEY (queue_id, channel)
 );
 

@@ -21,8 +21,9 @@ BEGIN
   RETURN v_lost;
 END $$;
 
--- Death: dead where it is, or on its way in the dead-letter queue.
-CREATE FUNCTION fairlead.bury(q fairlead.queue, p_ids bigint[], p_error text, p_now bigint)
+-- Death: dead where it is, or on its way in the dead-letter queue. p_expired: by the end of a lease,
+-- which leaves the mark of an earlier recovery.
+CREATE FUNCTION fairlead.bury(q fairlead.queue, p_ids bigint[], p_error text, p_expired boolean, p_now bigint)
 RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE t fairlead.queue;
@@ -33,12 +34,12 @@ BEGIN
   IF t.id IS NOT NULL THEN
     UPDATE fairlead.message SET lane = t.lane, origin = q.id, state = 'r', due_at = p_now, attempts = 0,
         key = NULL, expires_at = p_now + t.expires_us, error = p_error, lease_until = NULL,
-        lease_no = NULL, permit_id = NULL, begun = false, recovered = false
+        lease_no = NULL, permit_id = NULL, begun = false, recovered = recovered AND p_expired
       WHERE id = ANY (p_ids);
     INSERT INTO fairlead.tally (queue_id, at, sent) VALUES (t.id, p_now, cardinality(p_ids));
   ELSE
     UPDATE fairlead.message SET state = 'x', finished_at = p_now, error = p_error, lease_until = NULL,
-        lease_no = NULL, permit_id = NULL, begun = false, recovered = false
+        lease_no = NULL, permit_id = NULL, begun = false, recovered = recovered AND p_expired
       WHERE id = ANY (p_ids);
   END IF;
 END $$;
@@ -155,7 +156,7 @@ BEGIN
       WHERE m.id = x.id;
     IF v_dead IS NOT NULL THEN
       v_dead := ARRAY(SELECT DISTINCT i FROM unnest(v_dead) i);
-      PERFORM fairlead.bury(q, v_dead, p_error, v_now);
+      PERFORM fairlead.bury(q, v_dead, p_error, false, v_now);
     END IF;
     INSERT INTO fairlead.tally (queue_id, at, failed, killed, errors) VALUES (q.id, v_now,
       CASE WHEN NOT p_kill THEN cardinality(v_done) END, cardinality(v_dead), cardinality(v_done));

@@ -59,7 +59,7 @@ BEGIN
       INSERT INTO fairlead.failure (queue_id, message_id, key, attempt, at, killed, error)
         SELECT q.id, m.id, m.key, m.attempts, p_now, true, 'lease expired with no attempts left'
         FROM fairlead.message m WHERE m.id = ANY (v_dead) ORDER BY m.id;
-      PERFORM fairlead.bury(q, v_dead, 'lease expired with no attempts left', p_now);
+      PERFORM fairlead.bury(q, v_dead, 'lease expired with no attempts left', true, p_now);
       killed := cardinality(v_dead);
       v_ids := ARRAY(SELECT i FROM unnest(v_ids) i WHERE i <> ALL (v_dead));
     END IF;

@@ -23,7 +23,6 @@ BEGIN
     activated := activated + s.activated;
     recovered := recovered + s.recovered;
     killed := killed + s.killed;
-    purged := purged + s.removed;
     more := more OR s.activated >= p_limit OR s.recovered + s.killed >= p_limit OR s.removed >= p_limit;
 
     DELETE FROM fairlead.message m WHERE m.id = ANY (ARRAY(
@@ -104,18 +103,14 @@ SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE v_ids bigint[];
 BEGIN
   v_ids := ARRAY(SELECT id FROM fairlead.message WHERE lane = p_lane AND state = 'r' LIMIT p_limit);
-  IF cardinality(v_ids) = 0 THEN
-    v_ids := ARRAY(SELECT id FROM fairlead.message WHERE lane = p_lane AND state IN ('s', 'h') LIMIT p_limit);
-  END IF;
-  IF cardinality(v_ids) = 0 THEN
-    v_ids := ARRAY(SELECT id FROM fairlead.message WHERE lane = p_lane AND state = 'l' LIMIT p_limit);
-  END IF;
-  IF cardinality(v_ids) = 0 THEN
-    v_ids := ARRAY(SELECT id FROM fairlead.message WHERE lane = p_lane AND state = 'd' LIMIT p_limit);
-  END IF;
-  IF cardinality(v_ids) = 0 THEN
-    v_ids := ARRAY(SELECT id FROM fairlead.message WHERE lane = p_lane AND state = 'x' LIMIT p_limit);
-  END IF;
+  v_ids := v_ids || ARRAY(SELECT id FROM fairlead.message WHERE lane = p_lane AND state IN ('s', 'h')
+    LIMIT p_limit - cardinality(v_ids));
+  v_ids := v_ids || ARRAY(SELECT id FROM fairlead.message WHERE lane = p_lane AND state = 'l'
+    LIMIT p_limit - cardinality(v_ids));
+  v_ids := v_ids || ARRAY(SELECT id FROM fairlead.message WHERE lane = p_lane AND state = 'd'
+    LIMIT p_limit - cardinality(v_ids));
+  v_ids := v_ids || ARRAY(SELECT id FROM fairlead.message WHERE lane = p_lane AND state = 'x'
+    LIMIT p_limit - cardinality(v_ids));
   DELETE FROM fairlead.message WHERE id = ANY (v_ids);
   RETURN cardinality(v_ids);
 END $$;

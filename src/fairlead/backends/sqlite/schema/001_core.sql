@@ -75,10 +75,10 @@ CREATE TABLE fairlead_message (
 -- Every index ends in the row's id without naming it, so the first one is in the order of §4.6.
 -- All are partial: a message lies only in the indexes of its state, and future rows never slow
 -- down a receive.
-CREATE INDEX fairlead_ready ON fairlead_message (lane, version, channel, rank, due_at)
+CREATE INDEX fairlead_ready ON fairlead_message (lane, state, version, channel, rank, due_at)
     WHERE state = 'r';
-CREATE INDEX fairlead_scheduled ON fairlead_message (lane, due_at) WHERE state = 's';
-CREATE INDEX fairlead_leased ON fairlead_message (lane, lease_until) WHERE state = 'l';
+CREATE INDEX fairlead_scheduled ON fairlead_message (lane, state, due_at) WHERE state = 's';
+CREATE INDEX fairlead_leased ON fairlead_message (lane, state, lease_until) WHERE state = 'l';
 -- Written as ORs, not IN: SQLite sees that state = 'l' implies such an index, not an IN list.
 CREATE INDEX fairlead_busy ON fairlead_message (lane, channel, state, version)
     WHERE state = 'l' OR state = 's' OR state = 'h';

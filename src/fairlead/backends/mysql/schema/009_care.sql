@@ -1,0 +1,321 @@
+-- Care: the sweep, the fold of the counters, maintenance (docs/semantics.md, 2.2 and 10).
+--
+-- All of it skips rows that somebody has locked, so it never waits and never deadlocks.
+
+DELIMITER //
+
+-- Expire, recover and promote, at most p_limit of each. p_gone counts all expired ones, p_expired
+-- those never delivered, p_ended all ended leases.
+DROP PROCEDURE IF EXISTS fairlead_sweep_ //
+CREATE PROCEDURE fairlead_sweep_(
+  IN p_queue_id INT, IN p_lane INT, IN p_limit INT, IN p_now BIGINT, OUT p_activated INT,
+  OUT p_recovered INT, OUT p_killed INT, OUT p_expired INT, OUT p_gone INT, OUT p_ended INT
+)
+BEGIN
+  DECLARE v_ids LONGTEXT CHARACTER SET ascii;
+  SET p_recovered = 0, p_killed = 0;
+  SELECT GROUP_CONCAT(id), COUNT(*), COALESCE(SUM(deliveries = 0), 0) INTO v_ids, p_gone, p_expired
+    FROM (SELECT id, deliveries FROM fairlead_message FORCE INDEX (expiry)
+           WHERE lane = p_lane AND expires_at <= p_now ORDER BY expires_at, id LIMIT p_limit
+           FOR UPDATE SKIP LOCKED) over;
+  IF p_gone > 0 THEN
+    DELETE m FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+      STRAIGHT_JOIN fairlead_message m ON m.id = j.id;
+  END IF;
+
+  SELECT GROUP_CONCAT(id), COUNT(*) INTO v_ids, p_ended FROM (
+    SELECT id FROM fairlead_message FORCE INDEX (wake)
+     WHERE lane = p_lane AND state = 'l' AND wake_at <= p_now ORDER BY wake_at, id LIMIT p_limit
+     FOR UPDATE SKIP LOCKED) ended;
+  IF p_ended > 0 THEN
+    CALL fairlead_recover_(p_queue_id, v_ids, p_now, p_recovered, p_killed);
+  END IF;
+
+  SELECT GROUP_CONCAT(id), COUNT(*) INTO v_ids, p_activated FROM (
+    SELECT id FROM fairlead_message FORCE INDEX (wake)
+     WHERE lane = p_lane AND state = 's' AND wake_at <= p_now ORDER BY wake_at, id LIMIT p_limit
+     FOR UPDATE SKIP LOCKED) due;
+  IF p_activated > 0 THEN
+    -- @stop sweep.promote
+    SET @fairlead_sql = CONCAT('UPDATE fairlead_message SET state = ''r'', wake_at = 0 WHERE id IN (',
+      v_ids, ')');
+    PREPARE fairlead_promote FROM @fairlead_sql;
+    EXECUTE fairlead_promote;
+    DEALLOCATE PREPARE fairlead_promote;
+  END IF;
+END //
+
+-- Ended leases, locked: those of a live permit go on, the others are given back or die.
+DROP PROCEDURE IF EXISTS fairlead_recover_ //
+CREATE PROCEDURE fairlead_recover_(
+  IN p_queue_id INT, IN p_ids LONGTEXT CHARACTER SET ascii, IN p_now BIGINT,
+  OUT p_recovered INT, OUT p_killed INT
+)
+BEGIN
+  DECLARE v_permits, v_over, v_dead, v_alive LONGTEXT CHARACTER SET ascii DEFAULT NULL;
+  DECLARE v_max INT;
+  SET p_recovered = 0, p_killed = 0;
+  SELECT GROUP_CONCAT(DISTINCT m.permit) INTO v_permits
+    FROM JSON_TABLE(CONCAT('[', p_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+    STRAIGHT_JOIN fairlead_message m ON m.id = j.id WHERE m.permit > 0;
+  IF v_permits IS NOT NULL THEN
+    -- A permit that is locked is being extended at this moment: its leases wait for the next sweep.
+    SELECT GROUP_CONCAT(id) INTO v_over FROM (
+      SELECT p.id FROM JSON_TABLE(CONCAT('[', v_permits, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+        STRAIGHT_JOIN fairlead_permit p ON p.id = j.id
+       WHERE p.expires_at <= p_now FOR UPDATE SKIP LOCKED) over;
+    UPDATE JSON_TABLE(CONCAT('[', p_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+      STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+      STRAIGHT_JOIN fairlead_permit p ON p.id = m.permit AND p.expires_at > p_now
+      SET m.wake_at = p.expires_at;
+    DELETE p FROM JSON_TABLE(CONCAT('[', COALESCE(v_over, ''), ']'), '$[*]'
+             COLUMNS (id BIGINT PATH '$')) j
+      STRAIGHT_JOIN fairlead_permit p ON p.id = j.id;
+  END IF;
+  SELECT max_attempts INTO v_max FROM fairlead_queue WHERE id = p_queue_id;
+  SELECT GROUP_CONCAT(IF(COALESCE(m.max_attempts, v_max) > 0
+                         AND m.attempts >= COALESCE(m.max_attempts, v_max), m.id, NULL)),
+         GROUP_CONCAT(IF(COALESCE(m.max_attempts, v_max) > 0
+                         AND m.attempts >= COALESCE(m.max_attempts, v_max), NULL, m.id)),
+         SUM(COALESCE(m.max_attempts, v_max) = 0 OR m.attempts < COALESCE(m.max_attempts, v_max))
+    INTO v_dead, v_alive, p_recovered
+    FROM JSON_TABLE(CONCAT('[', p_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+    STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+    LEFT JOIN fairlead_permit p ON p.id = m.permit
+   WHERE m.wake_at <= p_now AND p.id IS NULL;
+  SET p_recovered = COALESCE(p_recovered, 0);
+  IF v_alive IS NOT NULL THEN
+    UPDATE JSON_TABLE(CONCAT('[', v_alive, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+      STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+      SET m.state = 'r', m.wake_at = 0, m.permit = 0, m.recovered = 1;
+  END IF;
+  IF v_dead IS NOT NULL THEN
+    CALL fairlead_log_(p_queue_id, v_dead, p_now, 1, 'lease expired with no attempts left', NULL, NULL);
+    CALL fairlead_die_(p_queue_id, v_dead, p_now, 0, 'lease expired with no attempts left', p_killed);
+  END IF;
+END //
+
+-- Add tallies to the history, if nobody else does. Rows of open transactions are left for later.
+DROP PROCEDURE IF EXISTS fairlead_fold_ //
+CREATE PROCEDURE fairlead_fold_(IN p_limit INT, IN p_now BIGINT, OUT p_folded INT)
+fold: BEGIN
+  DECLARE v_mine TINYINT DEFAULT 0;
+  DECLARE v_ids LONGTEXT CHARACTER SET ascii;
+  SET p_folded = 0;
+  SELECT 1 INTO v_mine FROM fairlead_lock WHERE name = 'fold' FOR UPDATE SKIP LOCKED;
+  IF NOT v_mine THEN LEAVE fold; END IF;
+  SELECT GROUP_CONCAT(id), COUNT(*) INTO v_ids, p_folded FROM (
+    SELECT id FROM fairlead_tally ORDER BY id LIMIT p_limit FOR UPDATE SKIP LOCKED) tallies;
+  IF p_folded = 0 THEN LEAVE fold; END IF;
+  INSERT INTO fairlead_history (queue_id, minute, sent, delivered, acked, completed, deferred, failed,
+      killed, recovered, released, cancelled, expired, errors)
+    SELECT t.queue_id, IF(t.minute <= p_now - 86400000000, 0, t.minute) AS at,
+           COALESCE(SUM(t.sent), 0), COALESCE(SUM(t.delivered), 0), COALESCE(SUM(t.acked), 0),
+           COALESCE(SUM(t.completed), 0), COALESCE(SUM(t.deferred), 0), COALESCE(SUM(t.failed), 0),
+           COALESCE(SUM(t.killed), 0), COALESCE(SUM(t.recovered), 0), COALESCE(SUM(t.released), 0),
+           COALESCE(SUM(t.cancelled), 0), COALESCE(SUM(t.expired), 0), COALESCE(SUM(t.errors), 0)
+      FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+      STRAIGHT_JOIN fairlead_tally t ON t.id = j.id
+      STRAIGHT_JOIN fairlead_queue q ON q.id = t.queue_id
+     GROUP BY t.queue_id, at
+    ON DUPLICATE KEY UPDATE
+      sent = fairlead_history.sent + VALUES(sent),
+      delivered = fairlead_history.delivered + VALUES(delivered),
+      acked = fairlead_history.acked + VALUES(acked),
+      completed = fairlead_history.completed + VALUES(completed),
+      deferred = fairlead_history.deferred + VALUES(deferred),
+      failed = fairlead_history.failed + VALUES(failed),
+      killed = fairlead_history.killed + VALUES(killed),
+      recovered = fairlead_history.recovered + VALUES(recovered),
+      released = fairlead_history.released + VALUES(released),
+      cancelled = fairlead_history.cancelled + VALUES(cancelled),
+      expired = fairlead_history.expired + VALUES(expired),
+      errors = fairlead_history.errors + VALUES(errors);
+  DELETE t FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+    STRAIGHT_JOIN fairlead_tally t ON t.id = j.id;
+END //
+
+-- Minutes older than the history's retention go into minute 0. Under the fold's lock.
+DROP PROCEDURE IF EXISTS fairlead_age_ //
+CREATE PROCEDURE fairlead_age_(IN p_queue_id INT, IN p_now BIGINT)
+age: BEGIN
+  DECLARE v_mine TINYINT DEFAULT 0;
+  DECLARE v_old INT;
+  SELECT 1 INTO v_mine FROM fairlead_lock WHERE name = 'fold' FOR UPDATE SKIP LOCKED;
+  IF NOT v_mine THEN LEAVE age; END IF;
+  SELECT COUNT(*) INTO v_old FROM fairlead_history
+   WHERE queue_id = p_queue_id AND minute > 0 AND minute <= p_now - 86400000000;
+  IF v_old = 0 THEN LEAVE age; END IF;
+  INSERT INTO fairlead_history (queue_id, minute, sent, delivered, acked, completed, deferred, failed,
+      killed, recovered, released, cancelled, expired, errors)
+    SELECT queue_id, 0, SUM(sent), SUM(delivered), SUM(acked), SUM(completed), SUM(deferred), SUM(failed),
+           SUM(killed), SUM(recovered), SUM(released), SUM(cancelled), SUM(expired), SUM(errors)
+      FROM (SELECT * FROM fairlead_history
+             WHERE queue_id = p_queue_id AND minute > 0 AND minute <= p_now - 86400000000) old
+     GROUP BY queue_id
+    ON DUPLICATE KEY UPDATE
+      sent = fairlead_history.sent + VALUES(sent),
+      delivered = fairlead_history.delivered + VALUES(delivered),
+      acked = fairlead_history.acked + VALUES(acked),
+      completed = fairlead_history.completed + VALUES(completed),
+      deferred = fairlead_history.deferred + VALUES(deferred),
+      failed = fairlead_history.failed + VALUES(failed),
+      killed = fairlead_history.killed + VALUES(killed),
+      recovered = fairlead_history.recovered + VALUES(recovered),
+      released = fairlead_history.released + VALUES(released),
+      cancelled = fairlead_history.cancelled + VALUES(cancelled),
+      expired = fairlead_history.expired + VALUES(expired),
+      errors = fairlead_history.errors + VALUES(errors);
+  DELETE FROM fairlead_history
+   WHERE queue_id = p_queue_id AND minute > 0 AND minute <= p_now - 86400000000;
+END //
+
+-- One queue: sweep, retention, failures, idle gates, old minutes.
+DROP PROCEDURE IF EXISTS fairlead_maintain_queue_ //
+CREATE PROCEDURE fairlead_maintain_queue_(
+  IN p_queue_id INT, IN p_limit INT, IN p_now BIGINT, INOUT p_activated INT, INOUT p_recovered INT,
+  INOUT p_killed INT, INOUT p_purged INT, INOUT p_more TINYINT
+)
+maintain: BEGIN
+  DECLARE v_lane, v_activated, v_recovered, v_killed, v_expired, v_gone, v_ended, v_count INT DEFAULT NULL;
+  DECLARE v_retention, v_dead_retention, v_failure_retention BIGINT;
+  DECLARE v_gates LONGTEXT CHARACTER SET ascii;
+  SELECT lane, IF(retention_us = 0, 86400000000, retention_us), dead_retention_us, failure_retention_us
+    INTO v_lane, v_retention, v_dead_retention, v_failure_retention
+    FROM fairlead_queue WHERE id = p_queue_id;
+  IF v_lane IS NULL THEN LEAVE maintain; END IF;
+
+  CALL fairlead_sweep_(p_queue_id, v_lane, p_limit, p_now, v_activated, v_recovered, v_killed,
+    v_expired, v_gone, v_ended);
+  IF v_recovered + v_killed + v_expired > 0 THEN
+    INSERT INTO fairlead_tally (queue_id, minute, recovered, killed, expired, errors)
+      VALUES (p_queue_id, p_now - p_now MOD 60000000, NULLIF(v_recovered, 0), NULLIF(v_killed, 0),
+        NULLIF(v_expired, 0), NULLIF(v_killed, 0));
+  END IF;
+  SET p_activated = p_activated + v_activated, p_recovered = p_recovered + v_recovered,
+      p_killed = p_killed + v_killed, p_more = p_more OR v_activated >= p_limit
+        OR v_ended >= p_limit OR v_gone >= p_limit;
+
+  CALL fairlead_delete_(v_lane, 'd', p_now - v_retention, p_limit, v_count);
+  SET p_purged = p_purged + v_count, p_more = p_more OR v_count >= p_limit;
+  IF v_dead_retention IS NOT NULL THEN
+    CALL fairlead_delete_(v_lane, 'x', p_now - v_dead_retention, p_limit, v_count);
+    SET p_purged = p_purged + v_count, p_more = p_more OR v_count >= p_limit;
+  END IF;
+  IF v_failure_retention IS NOT NULL THEN
+    DELETE FROM fairlead_failure WHERE queue_id = p_queue_id AND at <= p_now - v_failure_retention
+     ORDER BY at LIMIT p_limit;
+    SET v_count = ROW_COUNT();
+    SET p_purged = p_purged + v_count, p_more = p_more OR v_count >= p_limit;
+  END IF;
+
+  -- A gate is idle if its channel has no policy of its own, no unfinished message and nothing owed.
+  SELECT GROUP_CONCAT('X''', HEX(channel), '''') INTO v_gates FROM (
+    SELECT g.channel FROM fairlead_gate g
+     WHERE g.queue_id = p_queue_id AND g.tat <= p_now
+       AND NOT EXISTS (SELECT 1 FROM fairlead_policy p
+                        WHERE p.queue_id = g.queue_id AND p.channel = g.channel)
+       AND NOT EXISTS (SELECT 1 FROM fairlead_message m FORCE INDEX (channel)
+                        WHERE m.lane = v_lane AND m.channel = g.channel
+                          AND m.state IN ('h', 'l', 'r', 's'))
+     LIMIT p_limit) idle;
+  IF v_gates IS NOT NULL THEN
+    SET @fairlead_sql = CONCAT('SELECT GROUP_CONCAT(''X'''''', HEX(channel), '''''''') INTO @fairlead_gates',
+      ' FROM (SELECT channel FROM fairlead_gate WHERE queue_id = ', p_queue_id, ' AND channel IN (',
+      v_gates, ') AND tat <= ', p_now, ' FOR UPDATE SKIP LOCKED) idle');
+    PREPARE fairlead_idle FROM @fairlead_sql;
+    EXECUTE fairlead_idle;
+    DEALLOCATE PREPARE fairlead_idle;
+    IF @fairlead_gates IS NOT NULL THEN
+      SET @fairlead_sql = CONCAT('DELETE FROM fairlead_gate WHERE queue_id = ', p_queue_id,
+        ' AND channel IN (', @fairlead_gates, ')');
+      PREPARE fairlead_idle FROM @fairlead_sql;
+      EXECUTE fairlead_idle;
+      DEALLOCATE PREPARE fairlead_idle;
+    END IF;
+  END IF;
+  CALL fairlead_age_(p_queue_id, p_now);
+END //
+
+-- What belongs to no queue: rows of purged and dropped lanes, permits, tallies.
+DROP PROCEDURE IF EXISTS fairlead_maintain_rest_ //
+CREATE PROCEDURE fairlead_maintain_rest_(
+  IN p_limit INT, IN p_now BIGINT, INOUT p_purged INT, INOUT p_more TINYINT
+)
+BEGIN
+  DECLARE v_done TINYINT DEFAULT 0;
+  DECLARE v_lane, v_count, v_folded INT;
+  DECLARE v_ids LONGTEXT CHARACTER SET ascii;
+  DECLARE v_lanes CURSOR FOR SELECT lane FROM fairlead_retired ORDER BY lane;
+  DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = 1;
+  OPEN v_lanes;
+  lane: LOOP
+    FETCH v_lanes INTO v_lane;
+    IF v_done THEN LEAVE lane; END IF;
+    SELECT GROUP_CONCAT(id), COUNT(*) INTO v_ids, v_count FROM (
+      SELECT id FROM fairlead_message FORCE INDEX (wake) WHERE lane = v_lane LIMIT p_limit
+      FOR UPDATE SKIP LOCKED) rest;
+    IF v_count > 0 THEN
+      DELETE m FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+        STRAIGHT_JOIN fairlead_message m ON m.id = j.id;
+    ELSE
+      -- Kept for a while: a send that was open across the purge may still commit into it.
+      DELETE FROM fairlead_retired WHERE lane = v_lane AND retired_at <= p_now - 604800000000;
+    END IF;
+    SET p_purged = p_purged + v_count, p_more = p_more OR v_count >= p_limit, v_done = 0;
+  END LOOP;
+  CLOSE v_lanes;
+
+  SELECT GROUP_CONCAT(id) INTO v_ids FROM (
+    SELECT p.id FROM fairlead_permit p
+     WHERE p.expires_at <= p_now AND p.id NOT IN (
+       SELECT m.permit FROM fairlead_queue q
+         STRAIGHT_JOIN fairlead_message m FORCE INDEX (wake) ON m.lane = q.lane AND m.state = 'l')
+     LIMIT p_limit) over;
+  IF v_ids IS NOT NULL THEN
+    DELETE p FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+      STRAIGHT_JOIN fairlead_permit p ON p.id = j.id WHERE p.expires_at <= p_now;
+  END IF;
+
+  fold: LOOP
+    CALL fairlead_fold_(LEAST(p_limit, 5000), p_now, v_folded);
+    IF v_folded < LEAST(p_limit, 5000) THEN LEAVE fold; END IF;
+  END LOOP;
+END //
+
+-- CALL fairlead_maintain(1000, '{}'): activated, recovered, killed, purged, more.
+-- Without a transaction of yours every queue is its own.
+DROP PROCEDURE IF EXISTS fairlead_maintain //
+CREATE PROCEDURE fairlead_maintain(IN p_limit INT, IN p_options LONGTEXT CHARACTER SET utf8mb4)
+BEGIN
+  DECLARE v_own, v_more TINYINT DEFAULT 0;
+  DECLARE v_activated, v_recovered, v_killed, v_purged, v_id INT DEFAULT 0;
+  DECLARE v_next INT;
+  DECLARE v_now BIGINT DEFAULT COALESCE(JSON_VALUE(p_options, '$.now'),
+    TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)));
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION
+  BEGIN
+    CALL fairlead_undo_(v_own);
+    RESIGNAL;
+  END;
+  SET p_limit = LEAST(p_limit, 10000); -- what a list of ids can hold
+  CALL fairlead_open_(v_own);
+  queue: LOOP
+    SET v_next = NULL;
+    SELECT id INTO v_next FROM fairlead_queue WHERE id > v_id ORDER BY id LIMIT 1;
+    IF v_next IS NULL THEN LEAVE queue; END IF;
+    SET v_id = v_next;
+    CALL fairlead_maintain_queue_(v_id, p_limit, v_now, v_activated, v_recovered, v_killed, v_purged,
+      v_more);
+    IF v_own THEN
+      COMMIT;
+      CALL fairlead_open_(v_own);
+    END IF;
+  END LOOP;
+  CALL fairlead_maintain_rest_(p_limit, v_now, v_purged, v_more);
+  IF v_own THEN COMMIT; END IF;
+  SELECT v_activated AS activated, v_recovered AS recovered, v_killed AS killed, v_purged AS purged,
+         v_more AS more;
+END //
+
+DELIMITER ;

@@ -1,0 +1,79 @@
+-- What the library sends besides CALLs: migrating, and the batched send (sending.py).
+
+-- name: lock_migrations(name)
+SELECT GET_LOCK(SHA1(CONCAT(DATABASE(), ' ', :name)), 300)
+
+-- name: unlock_migrations(name)
+SELECT RELEASE_LOCK(SHA1(CONCAT(DATABASE(), ' ', :name)))
+
+-- name: sql_mode()
+SELECT @@session.sql_mode
+
+-- name: set_sql_mode(mode)
+SET SESSION sql_mode = :mode
+
+-- name: has_migrations(name)
+SELECT COUNT(*) FROM information_schema.TABLES
+WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = :name
+
+-- name: applied()
+SELECT version, oldest_client FROM fairlead_migration ORDER BY version
+
+-- name: record_migration(version, name, oldest_client)
+-- Again after a crash between the two: the same row.
+REPLACE INTO fairlead_migration (version, name, applied_at, oldest_client)
+VALUES (:version, :name, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), :oldest_client)
+
+-- name: clock()
+SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+
+-- name: insert()
+-- The rows are put behind it. One INSERT of n rows gets n consecutive ids.
+INSERT INTO fairlead_message (lane, state, version, channel, `rank`, due_at, wake_at, json, created_at,
+    expires_at, lease_us, max_attempts, `key`, type, headers, body)
+VALUES
+
+-- name: or_not()
+-- Behind rows with keys: a key that somebody else has sent meanwhile makes no row and no error.
+ON DUPLICATE KEY UPDATE lane = VALUES(lane)
+
+-- name: replace()
+-- The rows, which begin with an id that exists, are put behind it, then `replacing`.
+INSERT INTO fairlead_message (id, lane, state, version, channel, `rank`, due_at, wake_at, json,
+    created_at, expires_at, lease_us, max_attempts, `key`, type, headers, body)
+VALUES
+
+-- name: replacing()
+-- The state comes last: created_at needs the old one.
+ON DUPLICATE KEY UPDATE version = VALUES(version), channel = VALUES(channel), `rank` = VALUES(`rank`),
+    due_at = VALUES(due_at), wake_at = VALUES(wake_at), json = VALUES(json),
+    created_at = IF(state = 'd', VALUES(created_at), created_at), expires_at = VALUES(expires_at),
+    lease_us = VALUES(lease_us), max_attempts = VALUES(max_attempts), type = VALUES(type),
+    headers = VALUES(headers), body = VALUES(body), attempts = 0, memo = NULL, error = NULL,
+    result = NULL, recovered = 0, begun = 0, state = VALUES(state)
+
+-- name: first_id()
+SELECT LAST_INSERT_ID()
+
+-- name: holders()
+-- (id, key, state) of those who hold some keys; the list is put behind it.
+SELECT id, `key`, state FROM fairlead_message FORCE INDEX (`key`) WHERE `key` IN
+
+-- name: holders_lane()
+AND lane =
+
+-- name: lock_holders()
+SELECT id, `key`, state FROM fairlead_message WHERE id IN
+
+-- name: for_update()
+ORDER BY id FOR UPDATE
+
+-- name: free_keys()
+UPDATE fairlead_message SET `key` = NULL WHERE state = 'x' AND id IN
+
+-- name: take_back(lane, first, last)
+-- The ids of one INSERT belong to nobody else.
+DELETE FROM fairlead_message WHERE lane = :lane AND id BETWEEN :first AND :last
+
+-- name: count_sent(queue_id, minute, sent)
+INSERT INTO fairlead_tally (queue_id, minute, sent) VALUES (:queue_id, :minute, :sent)
