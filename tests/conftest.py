@@ -75,9 +75,8 @@ def check_leaks(sockets: set[str], threads: set[threading.Thread]) -> None:
 @pytest.fixture(autouse=True)
 def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     # What lives as long as the session must be there before the count starts.
-    for name in ("db", "server_url"):
-        if name in request.fixturenames:
-            request.getfixturevalue(name)
+    if "session_things" in request.fixturenames:
+        request.getfixturevalue("session_things")
     sockets, threads = _sockets(), _threads()
     yield
     check_leaks(sockets, threads)

@@ -7,9 +7,10 @@ committed or rolled back. An operation that asks for a COPY is only given one by
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar, cast
 
-from fairlead.backends.base import CAN_COPY, Begin, Copy, Op
+from fairlead.backends.base import CAN_COPY, Begin, Copy, Op, Value
 from fairlead.drivers.base import AsyncDriver, Driver
 
 T = TypeVar("T")
@@ -28,7 +29,8 @@ def run(op: Op[T], driver: Driver, own: bool) -> T:
                     driver.commit()
                 return stop.value
             if type(step) is tuple:
-                rows = driver.execute(*step)
+                text, params = cast("tuple[str, Sequence[Value]]", step)
+                rows = driver.execute(text, params)
             elif isinstance(step, Begin):
                 rows = []
                 if own and not began:
@@ -60,7 +62,8 @@ async def arun(op: Op[T], driver: AsyncDriver, own: bool) -> T:
                     await driver.commit()
                 return stop.value
             if type(step) is tuple:
-                rows = await driver.execute(*step)
+                text, params = cast("tuple[str, Sequence[Value]]", step)
+                rows = await driver.execute(text, params)
             elif isinstance(step, Begin):
                 rows = []
                 if own and not began:

@@ -158,7 +158,9 @@ class Stats:
     errors: int = 0
     oldest_ready: datetime | None = None
     versions: Mapping[int, int] = field(default_factory=dict[int, int])
-    queues: Mapping[str, Stats] = field(default_factory=dict)  # of db.stats(): one per queue
+    queues: Mapping[str, Stats] = field(
+        default_factory=dict[str, Any]
+    )  # of db.stats(): one per queue
 
     @property
     def total(self) -> int:

@@ -113,15 +113,17 @@ _IDS = [f"{kind.backend}-{kind.name}" for kind in KINDS]
 
 
 @pytest.fixture
-def server_url(request: pytest.FixtureRequest, databases: Any) -> None:
-    """Named in tests/conftest.py: the session's connections exist before leaks are counted."""
-    kind = request.node.callspec.params.get("setup") or request.node.callspec.params.get("backend")
-    database = databases[kind.backend if isinstance(kind, Kind) else kind]
-    database.queues()
+def session_things(request: pytest.FixtureRequest, databases: Any) -> None:
+    """tests/conftest.py asks for this before it counts what there is."""
+    params = getattr(request.node, "callspec", None)
+    for value in params.params.values() if params else ():
+        backend = value.backend if isinstance(value, Kind) else value
+        if backend in BACKENDS:
+            databases[backend].queues()
 
 
 @pytest.fixture(params=KINDS, ids=_IDS)
-def setup(request: Any, server_url: None, databases: Any, doors: Any) -> Iterator[Setup]:
+def setup(request: Any, session_things: None, databases: Any, doors: Any) -> Iterator[Setup]:
     yield from _setups(request, databases, doors)
 
 
@@ -136,7 +138,8 @@ def test_promise_02_it_exists_when_you_commit(setup):
     setup.insert()
     sent = setup.send({"user": 7}, key="k", channel="c")
     assert setup.outside.get(id=sent) is None
-    assert setup.outside.receive() == []
+    if setup.kind.backend != "sqlite":  # which has one writer: you
+        assert setup.outside.receive() == []
     setup.mine.commit()
     [message] = setup.outside.receive()
     assert (message.id, message.body) == (sent, {"user": 7})
@@ -227,15 +230,11 @@ def test_promise_04_a_stale_lease_raises_in_your_transaction(setup):
     [live] = setup.outside.receive()
     setup.mine.begin()
     setup.insert()
-    bound = setup.queue.using(setup.mine.connection)
-    mine = type(bound).__module__.replace("queue", "leased")
-    assert mine
+    message: Any = stale
+    if setup.kind.is_async:
+        message = fairlead.AsyncLeasedMessage(setup.queue, stale._row)
     with pytest.raises(LeaseLost):
-        if setup.kind.is_async:
-            message = fairlead.AsyncLeasedMessage(setup.queue, stale._row)
-            setup.do(message, "ack")
-        else:
-            setup.do(stale, "ack")
+        setup.do(message, "ack")
     setup.mine.rollback()
     assert setup.people() == 0
     live.ack()
@@ -383,7 +382,7 @@ def backend(request: Any) -> str:
 
 
 @pytest.fixture
-def queue(backend: str, server_url: None, databases: Any) -> Iterator[fairlead.Queue]:
+def queue(backend: str, session_things: None, databases: Any) -> Iterator[fairlead.Queue]:
     queue = databases[backend].queue(unique())
     queue.create()
     yield queue
@@ -485,7 +484,7 @@ def test_10_01_receive_refuses_other_isolation_levels(queue, doors, backend, lev
         mine.begin()
         if backend == "postgresql":
             mine.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
-        with pytest.raises(UnsafeTransaction, match="(?i)read committed"):
+        with pytest.raises(UnsafeTransaction, match=r"(?i)read committed"):
             queue.using(mine.connection).receive()
         mine.rollback()
         mine.begin()
@@ -516,7 +515,7 @@ def test_10_01_our_own_sessions_are_read_committed_whatever_the_default(doors):
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("operation", ["send", "receive", "ack"])
 def test_10_03_sqlite_a_transaction_that_read_first_is_refused(queue, doors, operation):
-    queue.send(1)
+    queue.send_many([0, 1])
     [message] = queue.receive()
     connection = sqlite3.connect(sqlite_path(doors.url("sqlite")), isolation_level=None, timeout=5)
     try:
@@ -534,7 +533,7 @@ def test_10_03_sqlite_a_transaction_that_read_first_is_refused(queue, doors, ope
         connection.rollback()
     finally:
         connection.close()
-    assert queue.stats().total == 2
+    assert queue.stats().total == 3
 
 
 # --- only PostgreSQL can make a lost lease fatal ------------------------------------------------

@@ -367,11 +367,13 @@ class Django(Mine):
         }
 
     def open(self, url: str) -> None:
+        import django
         from django.conf import settings
+        from django.db import connections
 
         if not settings.configured:
-            settings.configure(DATABASES={}, USE_TZ=True)
-        from django.db import connections
+            settings.configure(USE_TZ=True)
+            django.setup()
 
         given = {"ENGINE": f"django.db.backends.{self.engine}", **self.settings(url)}
         handler = type(connections)({"default": {**given, "OPTIONS": self.options}})

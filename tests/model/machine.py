@@ -264,9 +264,16 @@ class Machine(RuleBasedStateMachine):
 
     # --- waiting and finished messages -------------------------------------------------------
     def settle(self) -> None:
-        """Sweep what is past its expiry: docs/semantics.md does not say whether a message that is,
-        and was not swept yet, can still be cancelled, rescheduled or redriven."""
-        if len(self.alive(None)) != len(self.alive(None, self.now)):
+        """Sweep first. docs/semantics.md does not say whether a message past its expiry that was
+        not swept yet can still be cancelled, rescheduled or redriven, nor whether rescheduling only
+        the priority of a due message that was not promoted yet promotes it."""
+        expired = len(self.alive(None)) != len(self.alive(None, self.now))
+        model, driver = self.pair.model, self.pair.driver
+        if expired or any(
+            row[8] <= self.now
+            for queue in run(model.queues(None), driver, True)
+            for row in run(model.peek(queue["name"], 1000, "s", None, 0, 0), driver, True)
+        ):
             self.call("maintain", 1000, self.now)
 
     def cancel(self, queue: str, which: tuple[str, int], key: str | None, force: bool) -> None:
@@ -339,14 +346,28 @@ class Machine(RuleBasedStateMachine):
         return [at for at in found if at is not None]
 
     def maintain(self, limit: int) -> None:
-        # Failures of one instant have no order: a limit among them may take any.
+        if not self.clear_cut(limit):
+            limit = 1000
+        self.call("maintain", limit, self.now)
+
+    def clear_cut(self, limit: int) -> bool:
+        """Whether a limit takes the same rows everywhere: those of one instant have no order."""
         model, driver = self.pair.model, self.pair.driver
         for queue in run(model.queues(None), driver, True):
-            old = self.now - queue["failure_retention_us"]
+            rows = run(model.peek(queue["name"], 1000, None, None, 0, 0), driver, True)
             logged = run(model.failures(queue["name"], None, None, 1000), driver, True)
-            if sum(failure[4] <= old for failure in logged) > limit:
-                limit = 1000
-        self.call("maintain", limit, self.now)
+            for instants in (
+                [row[20] for row in rows if row[20] is not None],  # expires_at
+                [row[13] for row in rows if row[16] == "l"],  # lease_until
+                [row[8] for row in rows if row[16] == "s"],  # due_at
+                [row[19] for row in rows if row[16] == "d"],  # finished_at
+                [row[19] for row in rows if row[16] == "x"],
+                [failure[4] for failure in logged],
+            ):
+                instants.sort()
+                if instants[limit - 1 : limit] == instants[limit : limit + 1] != []:
+                    return False
+        return True
 
     def crash(self) -> None:
         """A worker dies: nobody answers for its leases any more."""

@@ -55,7 +55,7 @@ def test_json_has_every_number(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_in_a_terminal() -> None:
-    terminal = Terminal("demo", "--seconds", "2")
+    terminal = Terminal("demo", "--seconds", "3")
     terminal.until("waiting (log)")
     terminal.until("Try next")
     assert terminal.end() == 0
@@ -64,8 +64,8 @@ def test_in_a_terminal() -> None:
 
 def test_on_a_database_of_yours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/mine.db"
-    assert run(["demo", "--seconds", "2", "--db", url]) == 0
-    assert run(["demo", "--seconds", "2", "--db", url]) == 2
+    assert run(["demo", "--seconds", "3", "--db", url]) == 0
+    assert run(["demo", "--seconds", "3", "--db", url]) == 2
     assert "queue drop demo" in capsys.readouterr().err
 
 

@@ -248,7 +248,9 @@ class Backend(Protocol):
 
     # The verbs take leases and return the ids of those that were lost. With `strict` a lost lease
     # raises LeaseLost (on PostgreSQL inside the statement, so that your transaction cannot commit).
-    def ack(self, queue: str, leases: Sequence[Lease], strict: bool, now: int | None) -> Op[list[int]]: ...
+    def ack(
+        self, queue: str, leases: Sequence[Lease], strict: bool, now: int | None
+    ) -> Op[list[int]]: ...
 
     def complete(
         self,
@@ -355,28 +357,36 @@ class Backend(Protocol):
         ...
 
     def peek(
-        self, queue: str, n: int, state: str | None, channel: str | None, after: int, now: int | None
+        self,
+        queue: str,
+        n: int,
+        state: str | None,
+        channel: str | None,
+        after: int,
+        now: int | None,
     ) -> Op[Rows]:
         """PEEK_ROWs by id, `after` an id; `state` is a code or None."""
         ...
 
     def stats(self, queue: str | None, now: int | None) -> Op[Rows]:
-        """Per queue: (name, ready, scheduled, leased, held, done, dead, *COUNTERS, oldest_due_of_ready
-        | None, versions as JSON text {"0": 12}); §9.1."""
+        """Per queue: (name, ready, scheduled, leased, held, done, dead, *COUNTERS,
+        oldest due time of what counts as ready | None, versions as JSON text {"0": 12}); §9.1."""
         ...
 
     def history(self, queue: str, since: int, now: int | None) -> Op[Rows]:
         """(minute_us, *COUNTERS) of each minute with traffic, oldest first."""
         ...
 
-    def facts(self, queue: str, id: int | None, key: str | None, now: int | None) -> Op[Facts | None]: ...
+    def facts(
+        self, queue: str, id: int | None, key: str | None, now: int | None
+    ) -> Op[Facts | None]: ...
 
     def failures(self, queue: str, id: int | None, key: str | None, n: int) -> Op[Rows]:
         """(queue, message_id, key, attempt, at, error, details, reference), newest first."""
         ...
 
     def trace(self, key: str) -> Op[Rows]:
-        """(at, queue, kind 'message'|'error', message_id, state code, text) over all queues; §9.5."""
+        """(at, queue, kind 'message'|'error', message_id, state code, text), all queues; §9.5."""
         ...
 
     # --- care --------------------------------------------------------------------------------

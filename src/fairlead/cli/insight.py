@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -40,26 +41,35 @@ def stats(queue: str | None = None, /, *, session: Context) -> None:
 
 
 def overview(found: Stats, now: datetime) -> Table:
-    """One line per queue and their sum."""
+    """One line per queue and their sum, narrow enough for a terminal."""
     lines = list(found.queues.items())
     if len(lines) > 1:
         lines.append(("all", found))
+    gauges = gauges_to_show(found)
+    totals: dict[str, Callable[[Stats], int]] = {
+        "sent": lambda one: one.sent,
+        "finished": lambda one: one.acked + one.completed,
+        "failed": lambda one: one.failed,
+        "recovered": lambda one: one.recovered,
+    }
+    # What never happened says nothing; the whole of it is in `stats QUEUE` and --json.
+    totals = {name: of for name, of in totals.items() if of(found) or name in ("sent", "finished")}
     rows = [
         [
             name,
-            *(show.count(getattr(one, gauge), gauge) for gauge in show.GAUGES),
+            *(show.count(getattr(one, gauge), gauge) for gauge in gauges),
             show.age(one.oldest_ready, now),
-            one.sent,
-            one.delivered,
-            one.acked + one.completed,
-            one.failed,
-            one.recovered,
+            *(of(one) for of in totals.values()),
         ]
         for name, one in lines
     ]
-    gauges = [">" + gauge for gauge in show.GAUGES]
-    totals = [">sent", ">delivered", ">finished", ">failed", ">recovered"]
-    return make_table(["queue", *gauges, "oldest ready", *totals], rows)
+    heads = [*(f">{gauge}" for gauge in gauges), "oldest", *(f">{name}" for name in totals)]
+    return make_table(["queue", *heads], rows)
+
+
+def gauges_to_show(found: Stats) -> list[str]:
+    """All states but those that few queues use and none has a message in."""
+    return [name for name in show.GAUGES if name not in ("held", "done") or getattr(found, name)]
 
 
 def _one_queue(session: Session, name: str, found: Stats) -> None:

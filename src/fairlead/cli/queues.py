@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 import fairlead
 from fairlead.cli import show
-from fairlead.cli.insight import now_of
+from fairlead.cli.insight import gauges_to_show, now_of
 from fairlead.cli.parsing import (
     ClearableBackoff,
     ClearableCount,
@@ -183,18 +183,18 @@ def list_(*, session: Context) -> None:
     if not found:
         session.say(f"no queues yet. Create one: {session.command('queue', 'create', 'emails')}")
         return
-    now = now_of(session)
+    now, gauges = now_of(session), gauges_to_show(stats)
     rows: list[list[Any]] = [
         [
             own.name,
-            *(show.count(getattr(one, gauge), gauge) for gauge in show.GAUGES),
+            *(show.count(getattr(one, gauge), gauge) for gauge in gauges),
             show.age(one.oldest_ready, now),
             ", ".join(part for part in ("paused" if own.paused else "", _limit(own)) if part),
         ]
         for own, one in found
     ]
-    headings = [">" + gauge for gauge in show.GAUGES]
-    session.table(["queue", *headings, "oldest ready", "limit"], rows)
+    headings = [">" + gauge for gauge in gauges]
+    session.table(["queue", *headings, "oldest", "limit"], rows)
 
 
 def _limit(settings: fairlead.Settings) -> str:

@@ -11,10 +11,6 @@ from fairlead.drivers import placeholders
 from fairlead.drivers.sqlalchemy import error_code
 
 _DIALECTS = {"postgresql": "postgresql", "mysql": "mysql", "sqlite": "sqlite"}
-_RENDER = {
-    "postgresql": placeholders.numbered_to_format,
-    "sqlite": placeholders.qmark_to_format,
-}
 
 
 class DjangoDriver:
@@ -22,15 +18,18 @@ class DjangoDriver:
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
-        self.dialect = _DIALECTS.get(connection.vendor, connection.vendor)
-        self._render = _RENDER.get(self.dialect, str)
+        vendor = str(connection.vendor)
+        self.dialect: str = _DIALECTS.get(vendor, vendor)
         if self.dialect == "sqlite":
             connection.ensure_connection()
             import_module("fairlead.drivers.sqlite").register(connection.connection)
 
     def execute(self, text: str, params: Sequence[Value]) -> Rows:
         with self.connection.cursor() as cursor:
-            cursor.execute(self._render(text), tuple(params))
+            if self.dialect == "mysql":
+                cursor.execute(text, tuple(params))
+            else:
+                cursor.execute(placeholders.named(text), placeholders.by_name(params))
             return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
 
     def copy(self, copy: Copy) -> None:

@@ -1,21 +1,24 @@
-"""Placeholder styles. Catalogues are written in their backend's own style; some connections
-(SQLAlchemy, Django) want another. Rendered once per text."""
+"""Placeholder styles. Catalogues are written in their backend's own style ($1, ?1, %s); SQLAlchemy
+over psycopg and Django want names. Rendered once per text."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 
-_NUMBERED = re.compile(r"\$\d+")
+from fairlead.backends.base import Value
+
+_NUMBERED = re.compile(r"[$?](\d+)")
 
 
 @cache
-def numbered_to_format(text: str) -> str:
-    """PostgreSQL's $1, $2 … (each used once, in order) as %s; a literal % is doubled."""
-    return _NUMBERED.sub("%s", text.replace("%", "%%"))
+def named(text: str) -> str:
+    """``$1`` or ``?1`` as ``%(p1)s``; a literal % is doubled. No statement has such a number
+    inside a string."""
+    return _NUMBERED.sub(r"%(p\1)s", text.replace("%", "%%"))
 
 
-@cache
-def qmark_to_format(text: str) -> str:
-    """SQLite's ? as %s; a literal % is doubled. No statement has a ? inside a string."""
-    return text.replace("%", "%%").replace("?", "%s")
+def by_name(params: Sequence[Value]) -> dict[str, Value]:
+    """The parameters under the names that ``named`` gives them."""
+    return {f"p{i}": value for i, value in enumerate(params, 1)}

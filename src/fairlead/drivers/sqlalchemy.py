@@ -6,7 +6,7 @@ and never touch its unit of work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -18,16 +18,6 @@ from fairlead.run import run
 T = TypeVar("T")
 
 _DIALECTS = {"postgresql": "postgresql", "mysql": "mysql", "mariadb": "mysql", "sqlite": "sqlite"}
-
-
-def _plain(text: str) -> str:
-    return text
-
-
-def _style(dialect: str, paramstyle: str) -> Callable[[str], str]:
-    if dialect == "postgresql" and paramstyle in ("pyformat", "format"):
-        return placeholders.numbered_to_format
-    return _plain  # numeric_dollar, qmark and MySQL's %s are what the catalogues use
 
 
 def error_code(error: BaseException) -> str | None:
@@ -56,14 +46,21 @@ class SqlalchemyDriver:
         if not hasattr(connection, "exec_driver_sql"):
             connection = connection.connection()
         self.connection = connection
-        self.dialect = _DIALECTS.get(connection.dialect.name, connection.dialect.name)
-        self._render = _style(self.dialect, connection.dialect.paramstyle)
+        name = str(connection.dialect.name)
+        self.dialect: str = _DIALECTS.get(name, name)
+        # Every other driver takes the catalogue's own placeholders.
+        self._named = self.dialect == "postgresql" and "format" in connection.dialect.paramstyle
         if self.dialect == "sqlite":
             sqlite = import_module("fairlead.drivers.sqlite")
             sqlite.register(connection.connection.driver_connection)
 
     def execute(self, text: str, params: Sequence[Value]) -> Rows:
-        result = self.connection.exec_driver_sql(self._render(text), tuple(params))
+        if self._named:
+            bound: Any = placeholders.by_name(params)
+            text = placeholders.named(text)
+        else:
+            bound = tuple(params)
+        result = self.connection.exec_driver_sql(text, bound)
         return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
 
     def copy(self, copy: Copy) -> None:
@@ -86,11 +83,14 @@ class SyncInAsyncDriver:
     def __init__(self, connection: Any) -> None:
         self.connection = connection
         sync = getattr(connection, "sync_connection", None) or connection.sync_session
-        name = (sync if hasattr(sync, "dialect") else sync.get_bind()).dialect.name
-        self.dialect = _DIALECTS.get(name, name)
+        name = str((sync if hasattr(sync, "dialect") else sync.get_bind()).dialect.name)
+        self.dialect: str = _DIALECTS.get(name, name)
 
     async def run(self, op: Op[T]) -> T:
-        return await self.connection.run_sync(lambda sync: run(op, SqlalchemyDriver(sync), False))
+        def drive(sync: Any) -> T:
+            return run(op, SqlalchemyDriver(sync), own=False)
+
+        return await self.connection.run_sync(drive)
 
     def code(self, error: BaseException) -> str | None:
         return error_code(error) if hasattr(error, "orig") else None

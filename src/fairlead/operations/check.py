@@ -50,11 +50,15 @@ def optional_integer(value: Any, what: str, low: int, high: int) -> int | None:
     return None if value is None else integer(value, what, low, high)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def microseconds(value: Duration, what: str) -> int:
     """A duration in seconds (int, float or timedelta), never negative, as microseconds."""
     if isinstance(value, timedelta):
         us = value // timedelta(microseconds=1)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+    elif _is_number(value):
         if value != value or value in (float("inf"), float("-inf")):
             raise InvalidArgument(f"{what} must be a finite number of seconds, not {value!r}")
         us = round(min(max(value, -1e12), 1e12) * limits.SECOND)  # clamped: 1e308 s would overflow
@@ -82,7 +86,7 @@ def instant(value: Moment, what: str) -> int:
                 "Use datetime.now(UTC) + …, or .astimezone() for local time"
             )
         us = (value.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+    elif _is_number(value):
         if value != value or abs(value) > limits.TIME_MAX / limits.SECOND:
             raise InvalidArgument(f"{what} must be a time before the year 10000, not {value!r}")
         us = round(value * limits.SECOND)

@@ -221,7 +221,9 @@ def channels(core: Core, queue: str, limit: int) -> Call[list[ChannelStats]]:
     def start() -> Op[list[ChannelStats]]:
         rows = yield from core.backend.channels(queue, limit, core.now())
         return [
-            ChannelStats(*row[:4], None if row[7] is None else policy_value(row[4:]))
+            ChannelStats(
+                row[0], row[1], row[2], row[3], None if row[7] is None else policy_value(row[4:])
+            )
             for row in rows
         ]
 

@@ -290,7 +290,7 @@ class Queue:
     def peek(
         self, n: int = 20, *, state: State | None = None, channel: str | None = None, after: int = 0
     ) -> list[Message]:
-        """Look at messages by id without leasing them; ``after`` is the last id of the page before."""
+        """Look at messages by id without leasing them; ``after`` is the last page's last id."""
         return self.call(insight.peek(self.core, self.name, n, state, channel, after))
 
     def stats(self) -> Stats:

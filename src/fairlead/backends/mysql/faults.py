@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from fairlead.errors import (
@@ -27,6 +28,9 @@ _GONE = {"gone", "2006", "2013", "2055", "2014", "1053", "1927", "1159", "1160",
 _OUTDATED = {"1146", "1305", "1318", "1054"}
 
 
+_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+
+
 def translate(code: str, message: str, prefix: str) -> Exception | str | None:
     """See backends/base.py. `message` is the database's, or a driver's text around it."""
     if code in _BUSY:
@@ -34,7 +38,9 @@ def translate(code: str, message: str, prefix: str) -> Exception | str | None:
     if code in _GONE:
         return "gone"
     text = _text(code, message)
-    if code in _OUTDATED and (prefix in text or code == "1054"):
+    if code.startswith("-") and code[1:].isdigit():
+        code = str(int(code) + 65_536)  # PyMySQL takes the number for a signed one
+    if code in _OUTDATED and (prefix in text or code == "1054") and "SAVEPOINT" not in text:
         return SchemaOutdated(
             "Fairlead's schema is missing or out of date here: run `fairlead migrate`, or "
             f"db.migrate() ({text})"
@@ -77,15 +83,16 @@ def _ours(code: str, text: str) -> Exception:
 
 def _packet_too_large() -> BodyTooLarge:
     error = BodyTooLarge(0, 0)
-    error.args = (
+    text = (
         "the statement is larger than the server's max_allowed_packet; nothing was sent. A body "
         "takes twice its size there: raise max_allowed_packet, or store the body elsewhere and "
-        "send a reference",
+        "send a reference"
     )
+    error.args = (text,)
     return error
 
 
 def _text(code: str, message: str) -> str:
     """The server's own words: drivers show (1146, "Table …") or something around that."""
-    found = re.search(rf"\({code}, (['\"])(.*?)\1\)", message, re.DOTALL)
-    return found[2] if found else message
+    found = re.search(rf"\({re.escape(code)}, ({_QUOTED})\)", message)
+    return ast.literal_eval(found[1]) if found else message

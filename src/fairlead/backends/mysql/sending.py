@@ -3,7 +3,7 @@
 Bodies are any bytes, and a multi-row INSERT of literals carries them fastest (measured against JSON
 and base64). Its rows get consecutive ids, in order, that no other session can get. So the only race
 is a key that somebody else sends between our look and our INSERT: then that row is not made, which
-shows in its id, and everything is taken back and decided again.
+shows in its id, and everything since the savepoint is taken back and decided again.
 """
 
 from __future__ import annotations
@@ -90,6 +90,8 @@ def send_many(
         if len(item[1]) > sender.max_body:
             raise BodyTooLarge(len(item[1]), sender.max_body)
     last = {item[6]: i for i, item in enumerate(items) if item[6] is not None}
+    if last:
+        yield sql.savepoint, ()
     for _ in range(TRIES):
         plan = _plan(items, last, (yield from _holders(sql, sender, list(last))))
         if any(outcome == base.CONFLICT for _, outcome in plan.outcomes):
@@ -102,9 +104,10 @@ def send_many(
             ]
         if not (yield from _lock(sql, plan, items)):
             continue
-        if plan.dead:
-            yield f"{sql.free_keys} {_ids(plan.dead)}", ()
+        for start in range(0, len(plan.dead), ROWS):
+            yield f"{sql.free_keys} {_ids(plan.dead[start : start + ROWS])}", ()
         if not (yield from _insert(sql, sender, items, plan)):
+            yield sql.take_back, ()
             continue
         yield from _replace(sql, sender, items, plan)
         if plan.new:
@@ -206,25 +209,22 @@ def _most(sender: Sender) -> int:
 
 
 def _insert(sql: Catalogue, sender: Sender, items: Sequence[SendRow], plan: Plan) -> Op[bool]:
-    """Insert the new ones and note their ids; False, with all taken back, if a key was lost."""
+    """Insert the new ones and note their ids; False if somebody else had one of the keys first."""
     rows = ((i, "(" + sender.row(items[i])) for i in plan.new)
-    ranges: list[tuple[int, int]] = []
     keyed: dict[str, int] = {}
     for chunk in _chunks(rows, _most(sender)):
         with_keys = {items[i][6]: i for i, _ in chunk if items[i][6] is not None}
-        text = f"{sql.insert} {','.join(row for _, row in chunk)}"
-        yield f"{text} {sql.or_not}" if with_keys else text, ()
+        if with_keys:
+            yield sql.no_id, ()
+        head = sql.insert_keyed if with_keys else sql.insert
+        yield f"{head} {','.join(row for _, row in chunk)}", ()
         [(first,)] = yield sql.first_id, ()
         for n, (i, _) in enumerate(chunk):
             plan.outcomes[i] = (first + n * sender.step, base.SENT)
-        ranges.append((first, first + (len(chunk) - 1) * sender.step))
         keyed.update(with_keys)
     holders = yield from _holders(sql, sender, list(keyed))
-    if all(holders.get(key, (0,))[0] == plan.outcomes[i][0] for key, i in keyed.items()):
-        return True
-    for first, last in ranges:
-        yield sql.take_back, (sender.lane, first, last)
-    return False
+    # A row that was not made shifts the ids, and the holder's is none of our own: no match.
+    return all(holders.get(key, (0,))[0] == plan.outcomes[i][0] for key, i in keyed.items())
 
 
 def _replace(sql: Catalogue, sender: Sender, items: Sequence[SendRow], plan: Plan) -> Op[None]:

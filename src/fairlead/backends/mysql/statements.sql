@@ -33,9 +33,15 @@ INSERT INTO fairlead_message (lane, state, version, channel, `rank`, due_at, wak
     expires_at, lease_us, max_attempts, `key`, type, headers, body)
 VALUES
 
--- name: or_not()
--- Behind rows with keys: a key that somebody else has sent meanwhile makes no row and no error.
-ON DUPLICATE KEY UPDATE lane = VALUES(lane)
+-- name: insert_keyed()
+-- The same of rows with keys: one that somebody else has sent meanwhile makes no row and no error.
+INSERT IGNORE INTO fairlead_message (lane, state, version, channel, `rank`, due_at, wake_at, json,
+    created_at, expires_at, lease_us, max_attempts, `key`, type, headers, body)
+VALUES
+
+-- name: no_id()
+-- An INSERT that makes no row leaves the last id as it was.
+SELECT LAST_INSERT_ID(0)
 
 -- name: replace()
 -- The rows, which begin with an id that exists, are put behind it, then `replacing`.
@@ -71,9 +77,11 @@ ORDER BY id FOR UPDATE
 -- name: free_keys()
 UPDATE fairlead_message SET `key` = NULL WHERE state = 'x' AND id IN
 
--- name: take_back(lane, first, last)
--- The ids of one INSERT belong to nobody else.
-DELETE FROM fairlead_message WHERE lane = :lane AND id BETWEEN :first AND :last
+-- name: savepoint()
+SAVEPOINT fairlead_send
+
+-- name: take_back()
+ROLLBACK TO SAVEPOINT fairlead_send
 
 -- name: count_sent(queue_id, minute, sent)
 INSERT INTO fairlead_tally (queue_id, minute, sent) VALUES (:queue_id, :minute, :sent)

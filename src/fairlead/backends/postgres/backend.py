@@ -13,10 +13,7 @@ from typing import Any
 from fairlead.backends import base
 from fairlead.backends.base import (
     BEGIN,
-    QUEUE_DEFAULTS,
     Copy,
-    Facts,
-    Lease,
     Memory,
     Op,
     PolicyRow,
@@ -29,51 +26,18 @@ from fairlead.backends.base import (
 )
 from fairlead.backends.catalogue import parse
 from fairlead.backends.postgres import bulk, faults
+from fairlead.backends.postgres.insight import Insight
+from fairlead.backends.postgres.literals import array, leases, numbers, or_none, queue_dict
 from fairlead.backends.postgres.memory import Hints
+from fairlead.backends.postgres.verbs import Verbs
 from fairlead.errors import BodyTooLarge, SchemaOutdated
 
 HERE = Path(__file__).parent
 CLIENT = 1  # this client's generation; a schema names the oldest it serves
 BULK = 1000  # from this many messages on a COPY beats unnest
 
-_PEEK = len(base.PEEK_ROW)
-_QUEUE_KEYS = ("name", "created_at", *QUEUE_DEFAULTS)
 
-
-def _array(values: Sequence[Any]) -> str | None:
-    """Numbers as an array literal; None if all are None (the default of every item)."""
-    if all(value is None for value in values):
-        return None
-    return "{%s}" % ",".join("NULL" if value is None else str(value) for value in values)
-
-
-def _numbers(values: Sequence[int]) -> str:
-    return "{%s}" % ",".join(map(str, values))
-
-
-def _or_none(values: list[Any]) -> list[Any] | None:
-    return None if all(value is None for value in values) else values
-
-
-def _leases(leases: Sequence[Lease]) -> tuple[str, str]:
-    return _numbers([id for id, _ in leases]), _numbers([delivery for _, delivery in leases])
-
-
-def _lost(rows: Rows, leases: Sequence[Lease]) -> list[int]:
-    """The ids of lost leases: what the function found, and every delivery of an id but its last."""
-    lost = [row[0] for row in rows]
-    latest = dict(sorted(leases))
-    if len(latest) < len(leases):
-        lost += {id for id, delivery in leases if delivery < latest[id]} - set(lost)
-    return lost
-
-
-def _queue_dict(text: str) -> dict[str, Any]:
-    row = json.loads(text)
-    return {key: row[key] for key in _QUEUE_KEYS}
-
-
-class PostgresBackend:
+class PostgresBackend(Verbs, Insight):
     dialect = "postgresql"
 
     def __init__(self, schema: str = "fairlead") -> None:
@@ -82,7 +46,9 @@ class PostgresBackend:
             name: self._named(text)
             for name, text in parse((HERE / "statements.sql").read_text("utf-8"), "${}").items()
         }
-        self._copy = self._named(f"COPY fairlead.message ({bulk.COLUMNS}) FROM STDIN (FORMAT binary)")
+        self._copy = self._named(
+            f"COPY fairlead.message ({bulk.COLUMNS}) FROM STDIN (FORMAT binary)"
+        )
 
     def _named(self, text: str) -> str:
         """The files say `fairlead`; another schema's name is put in its place."""
@@ -136,7 +102,7 @@ class PostgresBackend:
 
     def queues(self, name: str | None) -> Op[list[dict[str, Any]]]:
         rows = yield self.statements["queues"], (name,)
-        return [_queue_dict(row[0]) for row in rows]
+        return [queue_dict(row[0]) for row in rows]
 
     def queue_purge(self, name: str, reset: bool, now: int | None) -> Op[None]:
         yield self.statements["queue_purge"], (name, int(reset), now)
@@ -169,8 +135,8 @@ class PostgresBackend:
             if sent is not None:
                 return sent
         columns = list(zip(*items, strict=True))
-        text = {i: _or_none(list(columns[i])) for i in (6, 9, 10)}
-        numbers = {i: _array(columns[i]) for i in (2, 3, 4, 5, 8, 11, 12, 13)}
+        text = {i: or_none(list(columns[i])) for i in (6, 9, 10)}
+        numeric = {i: array(columns[i]) for i in (2, 3, 4, 5, 8, 11, 12, 13)}
         return (
             yield (
                 self.statements["send_rows"],
@@ -178,18 +144,18 @@ class PostgresBackend:
                     queue,
                     list(columns[0]),
                     list(columns[1]),
-                    numbers[2],
-                    numbers[3],
-                    numbers[4],
-                    numbers[5],
+                    numeric[2],
+                    numeric[3],
+                    numeric[4],
+                    numeric[5],
                     text[6],
                     "".join(columns[7]),
-                    numbers[8],
+                    numeric[8],
                     text[9],
                     text[10],
-                    numbers[11],
-                    numbers[12],
-                    numbers[13],
+                    numeric[11],
+                    numeric[12],
+                    numeric[13],
                     now,
                 ),
             )
@@ -215,9 +181,7 @@ class PostgresBackend:
         return [(id, base.SENT) for id in ids]
 
     # --- receiving ---------------------------------------------------------------------------
-    def receive(
-        self, queue: str, args: Receive, memory: Memory, now: int | None
-    ) -> Op[Received]:
+    def receive(self, queue: str, args: Receive, memory: Memory, now: int | None) -> Op[Received]:
         if memory.extra is None:
             memory.extra = Hints()
         hints: Hints = memory.extra
@@ -269,14 +233,14 @@ class PostgresBackend:
                 args.min_priority,
                 args.max_bytes,
                 args.permit,
-                *_leases(args.acks),
+                *leases(args.acks),
                 memory.channel,
                 memory.credit,
-                None if look or not hints.versions else _numbers(hints.versions),
+                None if look or not hints.versions else numbers(hints.versions),
                 [hint[0] for hint in near],
-                _numbers([hint[1] for hint in near]),
-                _numbers([hint[2] for hint in near]),
-                _numbers([hint[3] for hint in near]),
+                numbers([hint[1] for hint in near]),
+                numbers([hint[2] for hint in near]),
+                numbers([hint[3] for hint in near]),
                 None if look or not hints.floors else json.dumps(hints.floors),
                 int(look),
                 0 if look else hints.lease_floor,
@@ -287,158 +251,6 @@ class PostgresBackend:
         trailer = rows.pop()
         memory.channel, memory.credit = trailer[1], trailer[10]
         return rows, trailer, json.loads(trailer[3])
-
-    # --- verbs -------------------------------------------------------------------------------
-    def ack(
-        self, queue: str, leases: Sequence[Lease], strict: bool, now: int | None
-    ) -> Op[list[int]]:
-        rows = yield self.statements["ack"], (queue, *_leases(leases), int(strict), now)
-        return _lost(rows, leases)
-
-    def complete(
-        self,
-        queue: str,
-        leases: Sequence[Lease],
-        result: bytes | None,
-        result_json: int,
-        strict: bool,
-        now: int | None,
-    ) -> Op[list[int]]:
-        rows = yield (
-            self.statements["complete"],
-            (queue, *_leases(leases), result, result_json, int(strict), now),
-        )
-        return _lost(rows, leases)
-
-    def defer(
-        self,
-        queue: str,
-        leases: Sequence[Lease],
-        due_us: int | None,
-        delay_us: int,
-        keep_memo: bool,
-        memo: bytes | None,
-        memo_json: int,
-        strict: bool,
-        now: int | None,
-    ) -> Op[list[int]]:
-        rows = yield (
-            self.statements["defer"],
-            (
-                queue,
-                *_leases(leases),
-                due_us,
-                delay_us,
-                int(keep_memo),
-                memo,
-                memo_json,
-                int(strict),
-                now,
-            ),
-        )
-        return _lost(rows, leases)
-
-    def fail(
-        self,
-        queue: str,
-        leases: Sequence[Lease],
-        error: str,
-        delay_us: int | None,
-        details: bytes | None,
-        reference: str | None,
-        strict: bool,
-        now: int | None,
-    ) -> Op[list[int]]:
-        return self._fail(queue, leases, error, delay_us, details, reference, False, strict, now)
-
-    def kill(
-        self,
-        queue: str,
-        leases: Sequence[Lease],
-        error: str,
-        details: bytes | None,
-        reference: str | None,
-        strict: bool,
-        now: int | None,
-    ) -> Op[list[int]]:
-        return self._fail(queue, leases, error, None, details, reference, True, strict, now)
-
-    def _fail(
-        self,
-        queue: str,
-        leases: Sequence[Lease],
-        error: str,
-        delay_us: int | None,
-        details: bytes | None,
-        reference: str | None,
-        kill: bool,
-        strict: bool,
-        now: int | None,
-    ) -> Op[list[int]]:
-        rows = yield (
-            self.statements["fail"],
-            (
-                queue,
-                *_leases(leases),
-                error,
-                delay_us,
-                details,
-                reference,
-                int(kill),
-                int(strict),
-                now,
-            ),
-        )
-        return _lost(rows, leases)
-
-    def extend(
-        self,
-        queue: str,
-        leases: Sequence[Lease],
-        lease_us: int | None,
-        strict: bool,
-        now: int | None,
-    ) -> Op[tuple[list[int], int | None]]:
-        rows = yield self.statements["extend"], (queue, *_leases(leases), lease_us, int(strict), now)
-        lost, until = rows[0]
-        gone: Rows = [(int(id),) for id in lost.split(",")] if lost else []
-        return _lost(gone, leases), until
-
-    def release(
-        self, queue: str, leases: Sequence[Lease], strict: bool, now: int | None
-    ) -> Op[list[int]]:
-        rows = yield self.statements["release"], (queue, *_leases(leases), int(strict), now)
-        return _lost(rows, leases)
-
-    def cancel(
-        self, queue: str, id: int | None, key: str | None, force: bool, now: int | None
-    ) -> Op[str]:
-        rows = yield self.statements["cancel"], (queue, id, key, int(force), now)
-        return rows[0][0]
-
-    def reschedule(
-        self,
-        queue: str,
-        id: int | None,
-        key: str | None,
-        due_us: int | None,
-        delay_us: int | None,
-        rank: int | None,
-        now: int | None,
-    ) -> Op[str]:
-        params = (queue, id, key, due_us, delay_us, rank, now)
-        rows = yield self.statements["reschedule"], params
-        return rows[0][0]
-
-    def redrive(
-        self, queue: str, to: str | None, limit: int, delay_us: int, now: int | None
-    ) -> Op[int]:
-        rows = yield self.statements["redrive"], (queue, to, limit, delay_us, now)
-        return rows[0][0]
-
-    def discard(self, queue: str, state: str, limit: int, now: int | None) -> Op[int]:
-        rows = yield self.statements["discard"], (queue, state, limit, now)
-        return rows[0][0]
 
     # --- permits -----------------------------------------------------------------------------
     def permit_create(self, name: str, ttl_us: int, now: int | None) -> Op[int]:
@@ -454,54 +266,6 @@ class PostgresBackend:
 
     def permits(self, now: int | None) -> Op[Rows]:
         return (yield self.statements["permits"], (now,))
-
-    # --- insight -----------------------------------------------------------------------------
-    def get(self, queue: str, id: int | None, key: str | None, now: int | None) -> Op[Row | None]:
-        rows = yield self.statements["get"], (queue, id, key, now)
-        if not rows:
-            yield from self._found(queue)
-        return rows[0] if rows else None
-
-    def _found(self, queue: str) -> Op[None]:
-        """Nothing came back: say so only if the queue exists."""
-        rows = yield self.statements["queues"], (queue,)
-        if not rows:
-            raise faults.queue_not_found(queue)
-
-    def peek(
-        self,
-        queue: str,
-        n: int,
-        state: str | None,
-        channel: str | None,
-        after: int,
-        now: int | None,
-    ) -> Op[Rows]:
-        rows = yield self.statements["peek"], (queue, after, state, channel, now, n)
-        if not rows:
-            yield from self._found(queue)
-        return rows
-
-    def stats(self, queue: str | None, now: int | None) -> Op[Rows]:
-        return (yield self.statements["stats"], (queue, now))
-
-    def history(self, queue: str, since: int, now: int | None) -> Op[Rows]:
-        return (yield self.statements["history"], (queue, since))
-
-    def facts(
-        self, queue: str, id: int | None, key: str | None, now: int | None
-    ) -> Op[Facts | None]:
-        rows = yield self.statements["facts"], (queue, id, key, now)
-        if not rows:
-            return None
-        row, (clock, columns, *rest) = rows[0][:_PEEK], rows[0][_PEEK:]
-        return Facts(row, clock, _queue_dict(columns), tuple(rest[:8]), *rest[8:])
-
-    def failures(self, queue: str, id: int | None, key: str | None, n: int) -> Op[Rows]:
-        return (yield self.statements["failures"], (queue, id, key, n))
-
-    def trace(self, key: str) -> Op[Rows]:
-        return (yield self.statements["trace"], (key,))
 
     # --- care --------------------------------------------------------------------------------
     def maintain(self, limit: int, now: int | None) -> Op[tuple[int, int, int, int, bool]]:

@@ -26,10 +26,6 @@ _OUTDATED = {"3F000", "42P01", "42883", "42703"}
 _DETAIL = re.compile(r"^DETAIL:\s*(.*)$", re.MULTILINE)
 
 
-def queue_not_found(queue: str) -> QueueNotFound:
-    return QueueNotFound(queue)
-
-
 def translate(code: str, message: str) -> Exception | str | None:
     """See backends/base.py."""
     if code in _BUSY:

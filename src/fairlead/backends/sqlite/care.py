@@ -20,6 +20,7 @@ from fairlead.backends.sqlite.common import (
     count,
     find,
     ids_of,
+    json_of,
     tally,
 )
 
@@ -56,8 +57,8 @@ def recover(queue: Queue, name: str, limit: int, counted: Tally) -> Op[tuple[int
         yield SQL.recover, (ids_of(ready),)
         counted[RECOVERED] += len(ready)
     if dying:
-        log = (queue.id, queue.now, LAPSED, None, None, 1)
-        yield SQL.log_failures, (ids_of(dying), *log)
+        failed = json_of([[id, 1] for id in dying])
+        yield SQL.log_failures, (failed, queue.id, queue.now, LAPSED, None, None)
         counted[ERRORS] += len(dying)
         yield from die(queue, name, dying, LAPSED, counted, keep_recovered=True)
     if ended:

@@ -102,9 +102,9 @@ def ids_of(ids: Iterable[int]) -> str:
     return str(list(ids))
 
 
-def names_of(names: Sequence[Any]) -> str:
-    """Strings as a JSON array."""
-    return json.dumps(names, ensure_ascii=False)
+def json_of(values: Sequence[Any]) -> str:
+    """A list of anything else as JSON."""
+    return json.dumps(values, ensure_ascii=False)
 
 
 def state_at(due_at: int, now: int) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fairlead.backends.base import Memory, Op, Receive, Row
-from fairlead.backends.sqlite.common import SQL, Queue, names_of
+from fairlead.backends.sqlite.common import SQL, Queue, json_of
 
 UNLIMITED = 1 << 62
 NO_END = b""  # greater than every text
@@ -122,12 +122,12 @@ def walk(call: Call, first: str, last: str | bytes, limit: int) -> Op[list[Row]]
                 SQL.walk_filtered,
                 (
                     queue.lane,
-                    names_of(call.versions),
+                    json_of(call.versions),
                     first,
                     last,
                     limit,
                     queue.id,
-                    None if types is None else names_of(list(types)),
+                    None if types is None else json_of(list(types)),
                     queue.now,
                 ),
             )
@@ -156,8 +156,8 @@ def _take(call: Call, channels: dict[str, Channel], number: int) -> Op[None]:
     lane, rank = call.queue.lane, call.max_rank
     if call.filtered:
         types = call.args.types
-        fits = (None if types is None else names_of(list(types)), call.queue.now)
-        versions, names = names_of(call.versions), names_of(list(channels))
+        fits = (None if types is None else json_of(list(types)), call.queue.now)
+        versions, names = json_of(call.versions), json_of(list(channels))
         rows = yield SQL.take_filtered, (lane, versions, names, rank, number, *fits)
     elif len(channels) == 1:
         (channel,) = channels.values()
@@ -166,7 +166,7 @@ def _take(call: Call, channels: dict[str, Channel], number: int) -> Op[None]:
         channel.dry = len(rows) < number
         return
     else:
-        names = names_of(list(channels))
+        names = json_of(list(channels))
         rows = yield SQL.take_each, (lane, call.versions[0], names, rank, number)
     found: dict[str, list[int]] = {name: [] for name in channels}
     for name, id in rows:

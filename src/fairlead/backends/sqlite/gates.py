@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fairlead import limits
 from fairlead.backends.base import Op, Row
-from fairlead.backends.sqlite.common import SQL, Queue, names_of
+from fairlead.backends.sqlite.common import SQL, Queue, json_of
 from fairlead.backends.sqlite.fairness import UNLIMITED, Call, Channel, after, walk
 
 CLOSED_CHUNK = 32  # channels looked at together once some have turned out to be closed
@@ -98,7 +98,7 @@ def judge(call: Call, rows: list[Row]) -> Op[list[Channel]]:
         else:
             gated[name] = (id, policy)
     if gated:
-        states = yield SQL.gates, (call.queue.id, call.queue.lane, names_of(list(gated)))
+        states = yield SQL.gates, (call.queue.id, call.queue.lane, json_of(list(gated)))
         for name, leased, tat, blocked in states:
             id, policy = gated[name]
             found[name] = yield from _admit(call, name, id, policy, leased, tat, blocked)
@@ -141,7 +141,7 @@ def ordered_run(call: Call, name: str, limit: int) -> Op[list[int]]:
     if len(rows) < limit:
         if call.all_versions is None:
             call.all_versions = yield from versions(lane)
-        more = (lane, names_of(call.all_versions), name, limit - len(rows))
+        more = (lane, json_of(call.all_versions), name, limit - len(rows))
         rows += yield SQL.run, more
     ids: list[int] = []
     for id, version, type, rank, expires_at in rows[:limit]:

@@ -23,7 +23,7 @@ from fairlead.backends.sqlite.common import (
     Tally,
     count,
     ids_of,
-    names_of,
+    json_of,
     tally,
 )
 from fairlead.backends.sqlite.fairness import (
@@ -206,7 +206,7 @@ def _lease(call: Call, memory: Memory, limit: Limit, counted: Tally) -> Op[list[
         yield SQL.begin_runs, (ids_of(starting),)
     if given:
         tats = [[name, c.base + k * c.interval] for name, (c, k) in given.items()]
-        yield SQL.charge, (queue.id, names_of(tats))
+        yield SQL.charge, (queue.id, json_of(tats))
     if limit.rate.interval:
         tat = limit.rate.base + len(ids) * limit.rate.interval
         yield SQL.set_queue_tat, (queue.id, tat)

@@ -25,7 +25,7 @@ from fairlead.backends.sqlite.common import (
     count,
     find_sized,
     ids_of,
-    names_of,
+    json_of,
     tally,
 )
 from fairlead.errors import BodyTooLarge
@@ -85,7 +85,7 @@ def _settle_keys(
     """
     last = {item[KEY]: i for i, item in enumerate(items)}
     keys = [key for key in last if key is not None]
-    rows = yield SQL.holders, (queue.lane, names_of(keys))
+    rows = yield SQL.holders, (queue.lane, json_of(keys))
     holders: dict[str, tuple[int, str]] = {key: (id, state) for key, id, state in rows}
     fresh: list[int] = []
     replaced: list[int] = []
@@ -127,7 +127,7 @@ def _check_sizes(
     wanted: dict[str, list[int]] = {}
     for i in fresh:
         wanted.setdefault(items[i][CHANNEL], []).append(i)
-    rows = yield SQL.sizes, (queue.id, names_of(list(wanted)))
+    rows = yield SQL.sizes, (queue.id, json_of(list(wanted)))
     own: dict[str, int | None] = dict(rows)
     for channel, new in wanted.items():
         size = own.get(channel, queue.max_size)

@@ -510,12 +510,14 @@ WHERE id IN (SELECT value FROM json_each(:ids))
 UPDATE fairlead_message SET memo = :memo, json = json & 5 | :memo_json
 WHERE id IN (SELECT value FROM json_each(:ids))
 
--- name: log_failures(ids, queue_id, now, error, details, reference, fatal)
--- Before the verb itself, while the row still has its key and its attempts.
+-- name: log_failures(failed, queue_id, now, error, details, reference)
+-- [id, fatal] pairs, in their order. Before the verb itself, while the row still has its key and its
+-- attempts.
 INSERT INTO fairlead_failure
     (queue_id, message_id, key, attempt, at, error, details, reference, fatal)
-SELECT :queue_id, id, key, attempts, :now, :error, :details, :reference, :fatal
-FROM fairlead_message WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id
+SELECT :queue_id, m.id, m.key, m.attempts, :now, :error, :details, :reference,
+    json_extract(f.value, '$[1]')
+FROM json_each(:failed) f CROSS JOIN fairlead_message m ON m.id = json_extract(f.value, '$[0]')
 
 -- name: retry(ids, state, due_at, error)
 UPDATE fairlead_message SET state = :state, due_at = :due_at, error = :error, recovered = 0,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 
 from fairlead.backends.base import BEGIN, BEGIN_READ, Lease, Op, Row, Rows
@@ -20,6 +19,7 @@ from fairlead.backends.sqlite.common import (
     count,
     find,
     ids_of,
+    json_of,
     state_at,
     tally,
 )
@@ -112,12 +112,12 @@ class Verbs:
                 retries.setdefault(found.now + delay, []).append(id)
         counted = tally()
         counted[FAILED] = counted[ERRORS] = len(valid)
-        log = (found.id, found.now, error, details, reference)
+        doomed = set(dying)
+        failed = json_of([[id, int(id in doomed)] for id in valid])
+        yield SQL.log_failures, (failed, found.id, found.now, error, details, reference)
         for due, ids in retries.items():
-            yield SQL.log_failures, (ids_of(ids), *log, 0)
             yield SQL.retry, (ids_of(ids), state_at(due, found.now), due, error)
         if dying:
-            yield SQL.log_failures, (ids_of(dying), *log, 1)
             yield from die(found, queue, dying, error, counted)
         yield from count(found.id, found.now, counted)
         return lost
@@ -139,8 +139,8 @@ class Verbs:
         if valid:
             counted = tally()
             counted[ERRORS] = len(valid)
-            log = (found.id, found.now, error, details, reference, 1)
-            yield SQL.log_failures, (ids_of(valid), *log)
+            failed = json_of([[id, 1] for id in valid])
+            yield SQL.log_failures, (failed, found.id, found.now, error, details, reference)
             yield from die(found, queue, list(valid), error, counted)
             yield from count(found.id, found.now, counted)
         return lost
@@ -230,7 +230,7 @@ def _valid(
 ) -> Op[tuple[dict[int, tuple[int, int]], list[int]]]:
     """The leases that hold, as id -> (attempts, max attempts) in the order given; the lost ids."""
     pairs = list(dict.fromkeys(leases))
-    rows: list[Row] = yield SQL.valid_leases, (json.dumps(pairs), queue.lane, queue.max_attempts)
+    rows: list[Row] = yield SQL.valid_leases, (json_of(pairs), queue.lane, queue.max_attempts)
     known: dict[tuple[int, int], tuple[int, int]] = {
         (id, deliveries): (attempts, most) for id, deliveries, attempts, most in rows
     }

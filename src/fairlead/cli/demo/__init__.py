@@ -14,7 +14,7 @@ from fairlead.cli.demo.summary import facts, tell
 from fairlead.cli.parsing import Duration
 from fairlead.cli.session import Context, Refused
 
-LEAST = 2.0  # seconds: below this the crash cannot be recovered in time
+LEAST = 3.0  # seconds: below this the crash cannot be recovered in time
 
 
 def demo(*, seconds: Duration = 20, session: Context) -> int:

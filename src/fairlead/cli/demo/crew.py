@@ -71,11 +71,9 @@ class Crew:
         while not self.stopping.is_set():
             # One call acks the batch before and leases the next.
             messages = queue.receive(self.plan.batch, ack=finished, wait=0.05)
-            now, clock = time.monotonic(), time.time()
+            now = time.monotonic()
             for message in messages:
-                waited = max(clock - message.due_at.timestamp(), 0)
-                first = message.deliveries == 1
-                self.measured.given(message.channel, message.id, waited, first, now)
+                self.measured.given(message, now)
             if any(message.key == CRASH and message.deliveries == 1 for message in messages):
                 self._crash(number, messages)
                 return

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fairlead.cli.demo.story import Plan
+    from fairlead.sync.leased import LeasedMessage
 
 
 def percentile(values: Iterable[float], part: float) -> float | None:
@@ -57,13 +59,16 @@ class Measured:
         with self.lock:
             self.sent_of[tenant] += count
 
-    def given(self, tenant: str, id: int, waited: float, first: bool, now: float) -> None:
+    def given(self, message: LeasedMessage, now: float) -> None:
         """A worker holds a message in its hands."""
+        tenant, id = message.channel, message.id
+        waited = max(time.time() - message.due_at.timestamp(), 0)
         with self.lock:
             self.in_flight[tenant] += 1
             self.most_in_flight[tenant] = max(self.most_in_flight[tenant], self.in_flight[tenant])
-            self.given_at[tenant].append(now)
-            if first:
+            if message.lease_until is not None:  # the database's own clock told when
+                self.given_at[tenant].append(message.lease_until.timestamp() - self.plan.lease)
+            if message.deliveries == 1:
                 self.waits[tenant].append(waited)
             elif id in self.crashed and id not in self.recovered:
                 self.recovered[id] = now - self.crashed[id]
@@ -92,7 +97,7 @@ class Measured:
     def rate(self, tenant: str) -> float | None:
         """Messages a second that a tenant was given, over the time in which it was served."""
         with self.lock:
-            times = self.given_at[tenant]
+            times = sorted(self.given_at[tenant])
             if len(times) < 2 or times[-1] == times[0]:
                 return None
             return (len(times) - 1) / (times[-1] - times[0])

@@ -51,7 +51,7 @@ class Plan:
 
     @property
     def lease(self) -> float:
-        return min(max(0.1 * self.seconds, 0.5), 2.0)
+        return min(max(0.1 * self.seconds, 1.0), 2.0)
 
     @property
     def pause(self) -> float:

@@ -57,7 +57,7 @@ BEGIN
     WHILE v_rest <> '' DO
       CALL fairlead_take_one_version_(p_lane, SUBSTRING_INDEX(v_rest, ',', 1), p_channel, v_limit,
         p_max_rank, p_types, p_now, v_ids, v_count);
-      SET v_all = CONCAT_WS(',', v_all, v_ids),
+      SET v_all = NULLIF(CONCAT_WS(',', v_all, v_ids), ''),
           v_rest = SUBSTR(v_rest, LENGTH(SUBSTRING_INDEX(v_rest, ',', 1)) + 2);
     END WHILE;
     SELECT GROUP_CONCAT(id ORDER BY `rank`, due_at, id), COUNT(*) INTO p_ids, p_count FROM (
@@ -114,7 +114,7 @@ BEGIN
       SELECT id FROM fairlead_message FORCE INDEX (ready)
        WHERE lane = p_lane AND state = 'r' AND version = v_version AND channel = p_channel
        ORDER BY `rank`, due_at, id LIMIT v_wanted) first;
-    SET v_all = CONCAT_WS(',', v_all, v_ids);
+    SET v_all = NULLIF(CONCAT_WS(',', v_all, v_ids), '');
   END LOOP;
   -- The run: rows before the first that does not fit.
   SELECT GROUP_CONCAT(id ORDER BY begun DESC, `rank`, due_at, id) INTO v_run FROM (
@@ -233,12 +233,19 @@ CREATE PROCEDURE fairlead_gate_(
 )
 gate: BEGIN
   DECLARE v_busy TINYINT DEFAULT 0;
-  SET p_tat = 0, p_locked = 0;
+  SET p_tat = 0, p_locked = 0, @fairlead_tat = NULL;
+  -- MariaDB takes NOWAIT in prepared statements only.
+  SET @fairlead_sql = CONCAT('SELECT tat INTO @fairlead_tat FROM fairlead_gate WHERE queue_id = ',
+    p_queue_id, ' AND channel = X''', HEX(p_channel), ''' FOR UPDATE NOWAIT');
+  PREPARE fairlead_gate FROM @fairlead_sql;
   BEGIN
     DECLARE CONTINUE HANDLER FOR 1205, 3572 SET v_busy = 1;
-    SELECT tat, 1 INTO p_tat, p_locked FROM fairlead_gate
-     WHERE queue_id = p_queue_id AND channel = p_channel FOR UPDATE NOWAIT;
+    EXECUTE fairlead_gate;
   END;
+  DEALLOCATE PREPARE fairlead_gate;
+  IF @fairlead_tat IS NOT NULL THEN
+    SET p_tat = @fairlead_tat, p_locked = 1;
+  END IF;
   IF v_busy OR p_locked THEN LEAVE gate; END IF;
   INSERT IGNORE INTO fairlead_gate (queue_id, channel) VALUES (p_queue_id, p_channel);
   SELECT tat, 1 INTO p_tat, p_locked FROM fairlead_gate

@@ -160,13 +160,13 @@ BEGIN
   SET v_due = v_now + COALESCE(JSON_VALUE(p_options, '$.delay_us'),
         ROUND(JSON_VALUE(p_options, '$.delay') * 1000000), 0);
   -- In portions that a list of ids can hold.
-  portion: WHILE v_total < p_limit DO
+  batch: WHILE v_total < p_limit DO
     SET v_portion = LEAST(p_limit - v_total, 10000);
     SELECT GROUP_CONCAT(id), COUNT(*) INTO v_ids, v_count FROM (
       SELECT id FROM fairlead_message FORCE INDEX (wake)
        WHERE lane = v_lane AND state = 'x' ORDER BY wake_at, id LIMIT v_portion
        FOR UPDATE SKIP LOCKED) dead;
-    IF v_count = 0 THEN LEAVE portion; END IF;
+    IF v_count = 0 THEN LEAVE batch; END IF;
     UPDATE JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
       STRAIGHT_JOIN fairlead_message m ON m.id = j.id
       SET m.lane = v_to_lane, m.state = IF(v_due <= v_now, 'r', 's'),
@@ -220,13 +220,13 @@ BEGIN
   DECLARE v_ids LONGTEXT CHARACTER SET ascii;
   DECLARE v_count, v_portion INT;
   SET p_total = 0;
-  portion: WHILE p_total < p_limit DO
+  batch: WHILE p_total < p_limit DO
     SET v_portion = LEAST(p_limit - p_total, 10000);
     SELECT GROUP_CONCAT(id), COUNT(*) INTO v_ids, v_count FROM (
       SELECT id FROM fairlead_message FORCE INDEX (wake)
        WHERE lane = p_lane AND state = p_state AND wake_at <= COALESCE(p_until, 9223372036854775807)
        ORDER BY wake_at, id LIMIT v_portion FOR UPDATE SKIP LOCKED) finished;
-    IF v_count = 0 THEN LEAVE portion; END IF;
+    IF v_count = 0 THEN LEAVE batch; END IF;
     DELETE m FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
       STRAIGHT_JOIN fairlead_message m ON m.id = j.id;
     SET p_total = p_total + v_count;

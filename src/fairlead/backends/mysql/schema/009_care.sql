@@ -17,7 +17,7 @@ BEGIN
   SELECT GROUP_CONCAT(id), COUNT(*), COALESCE(SUM(deliveries = 0), 0) INTO v_ids, p_gone, p_expired
     FROM (SELECT id, deliveries FROM fairlead_message FORCE INDEX (expiry)
            WHERE lane = p_lane AND expires_at <= p_now ORDER BY expires_at, id LIMIT p_limit
-           FOR UPDATE SKIP LOCKED) over;
+           FOR UPDATE SKIP LOCKED) past;
   IF p_gone > 0 THEN
     DELETE m FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
       STRAIGHT_JOIN fairlead_message m ON m.id = j.id;
@@ -63,7 +63,7 @@ BEGIN
     SELECT GROUP_CONCAT(id) INTO v_over FROM (
       SELECT p.id FROM JSON_TABLE(CONCAT('[', v_permits, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
         STRAIGHT_JOIN fairlead_permit p ON p.id = j.id
-       WHERE p.expires_at <= p_now FOR UPDATE SKIP LOCKED) over;
+       WHERE p.expires_at <= p_now FOR UPDATE SKIP LOCKED) past;
     UPDATE JSON_TABLE(CONCAT('[', p_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
       STRAIGHT_JOIN fairlead_message m ON m.id = j.id
       STRAIGHT_JOIN fairlead_permit p ON p.id = m.permit AND p.expires_at > p_now
@@ -271,7 +271,7 @@ BEGIN
      WHERE p.expires_at <= p_now AND p.id NOT IN (
        SELECT m.permit FROM fairlead_queue q
          STRAIGHT_JOIN fairlead_message m FORCE INDEX (wake) ON m.lane = q.lane AND m.state = 'l')
-     LIMIT p_limit) over;
+     LIMIT p_limit) past;
   IF v_ids IS NOT NULL THEN
     DELETE p FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
       STRAIGHT_JOIN fairlead_permit p ON p.id = j.id WHERE p.expires_at <= p_now;

@@ -4,6 +4,10 @@
 -- is one probe. Round-robin needs no state but the consumer's own cursor (last channel served,
 -- credit left of its turn); no channel row is ever written. What each step promises is in
 -- docs/semantics.md §4. Lock order: queue gate, channel gates by name, messages.
+--
+-- receive_rows sets the planner's choices for everything below it: a plan that was cached while the
+-- table was empty must not turn into a sequential scan when a million rows arrive, and no call may
+-- be planned anew. The functions it calls have no settings of their own, since each costs time.
 
 CREATE TYPE fairlead.delivery AS (
   id bigint, channel text, body bytea, headers bytea, key text, version int, type text, priority int,
@@ -118,8 +122,7 @@ END $$;
 -- index of the hint that a channel may be read from, or NULL.
 CREATE FUNCTION fairlead.walk(p_lane int, p_version int, p_after text, p_upto text, p_most int,
   p_channels text[], p_ranks int[], p_dues bigint[], p_ids bigint[], OUT channels text[], OUT hints int[])
-LANGUAGE plpgsql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 DECLARE
   -- Above every name: names have at most 255 bytes.

@@ -6,9 +6,7 @@
 CREATE FUNCTION fairlead.judge(q fairlead.queue, p_names text[], p_floors jsonb, p_now bigint)
 RETURNS TABLE (i bigint, channel text, weight int, gated boolean, room int, ordered boolean,
                "interval" bigint, wait bigint, has_gate boolean, floor bigint)
-LANGUAGE plpgsql VOLATILE ROWS 100
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql VOLATILE ROWS 100 AS $$
 #variable_conflict use_column
 BEGIN
   RETURN QUERY
@@ -55,9 +53,7 @@ CREATE FUNCTION fairlead.open_channels(q fairlead.queue, p_names text[], p_need 
   p_floors jsonb, p_given bigint, OUT channels text[], OUT weights int[], OUT rooms int[],
   OUT ordered boolean[], OUT intervals bigint[], OUT wait bigint, OUT waiting text[], OUT looked int,
   OUT floors jsonb)
-LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_names text[];
@@ -117,9 +113,7 @@ END $$;
 -- filters, ends the run: nothing may overtake it.
 CREATE FUNCTION fairlead.take_ordered(p_lane int, p_channel text, p_skip int, p_quota int, p_version int,
   p_types text[], p_max_rank int, p_now bigint)
-RETURNS TABLE (id bigint, rank int, due_at bigint, j bigint) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan AS $$
+RETURNS TABLE (id bigint, rank int, due_at bigint, j bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   r record;
@@ -149,8 +143,7 @@ BEGIN
 END $$;
 
 -- True if the ready row could be locked at once.
-CREATE FUNCTION fairlead.lock_row(p_id bigint) RETURNS boolean LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan AS $$
+CREATE FUNCTION fairlead.lock_row(p_id bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM 1 FROM fairlead.message m WHERE m.id = p_id AND m.state = 'r' FOR UPDATE SKIP LOCKED;
   RETURN FOUND;
@@ -163,9 +156,7 @@ CREATE FUNCTION fairlead.take(p_lane int, p_versions int[], p_version int, p_cha
   p_weights int[], p_offs int[], p_ranks int[], p_dues bigint[], p_ids bigint[], p_ordered boolean[],
   p_skips int[], p_types text[], p_max_rank int, p_now bigint,
   OUT ids bigint[], OUT idx int[], OUT credits int[], OUT ranks int[], OUT dues bigint[])
-LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE v_version int := p_versions[1];
 BEGIN

@@ -35,8 +35,7 @@ CREATE FUNCTION fairlead.choose(q fairlead.queue, p_n int, p_version int, p_type
   p_hint_ranks int[], p_hint_dues bigint[], p_hint_ids bigint[], p_floors jsonb, p_wait text[],
   p_given bigint, OUT ids bigint[], OUT channel text, OUT credit int, OUT wait bigint, OUT more boolean,
   OUT versions int[], OUT ordered text[], OUT floors jsonb)
-LANGUAGE plpgsql
-SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   SCAN CONSTANT int := 256; -- closed channels passed by in one call
@@ -95,6 +94,34 @@ BEGIN
   END IF;
   v_plain := q.max_concurrency IS NULL AND q.rate_count IS NULL AND q.ordered = 0 AND q.channel_paused = 0
     AND NOT EXISTS (SELECT 1 FROM fairlead.policy p WHERE p.queue_id = q.id);
+
+  IF v_plain AND q.weight = 1 AND cardinality(p_hint_channels) = 1 AND cardinality(versions) = 1 AND p_max_bytes IS NULL THEN
+    -- A consumer that knows one channel, and there is no other: no round to walk.
+    SELECT NOT EXISTS (SELECT 1 FROM fairlead.message m WHERE m.lane = q.lane AND m.version = versions[1]
+          AND m.state = 'r' AND m.channel < p_hint_channels[1])
+        AND NOT EXISTS (SELECT 1 FROM fairlead.message m WHERE m.lane = q.lane AND m.version = versions[1]
+          AND m.state = 'r' AND m.channel > p_hint_channels[1])
+        AND NOT EXISTS (SELECT 1 FROM fairlead.message m WHERE m.lane = q.lane AND m.version = versions[1]
+          AND m.state = 'r' AND m.channel = p_hint_channels[1] AND m.rank < p_hint_ranks[1])
+      INTO v_circled;
+    IF v_circled THEN
+      ids := ARRAY(SELECT m.id FROM fairlead.message m
+        WHERE m.lane = q.lane AND m.version = versions[1] AND m.channel = p_hint_channels[1] AND m.state = 'r'
+          AND (m.rank, m.due_at, m.id) > (p_hint_ranks[1], p_hint_dues[1], p_hint_ids[1])
+          AND m.rank <= p_max_rank AND (m.expires_at IS NULL OR m.expires_at > v_now)
+          AND (p_types IS NULL OR m.type = ANY (p_types))
+        ORDER BY m.rank, m.due_at, m.id LIMIT v_n FOR UPDATE SKIP LOCKED);
+      IF cardinality(ids) > 0 THEN
+        channel := p_hint_channels[1];
+        credit := 0;
+        IF v_limit_step IS NOT NULL THEN
+          UPDATE fairlead.queue_gate g SET tat = v_limit_base + cardinality(ids) * v_limit_step WHERE g.queue_id = q.id;
+        END IF;
+      END IF;
+      RETURN;
+    END IF;
+    v_circled := false;
+  END IF;
 
   LOOP
     v_rem := v_n - cardinality(ids);

@@ -74,7 +74,8 @@ CREATE TABLE fairlead_message (
 
 -- Every index ends in the row's id without naming it, so the first one is in the order of §4.6.
 -- All are partial: a message lies only in the indexes of its state, and future rows never slow
--- down a receive.
+-- down a receive. The state is in the keys although it is always the same there: SQLite would read
+-- each row just to check it, and counting a million messages would read a million rows.
 CREATE INDEX fairlead_ready ON fairlead_message (lane, state, version, channel, rank, due_at)
     WHERE state = 'r';
 CREATE INDEX fairlead_scheduled ON fairlead_message (lane, state, due_at) WHERE state = 's';

@@ -1,0 +1,44 @@
+"""Lists and rows as they cross the seam."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from fairlead.backends.base import QUEUE_DEFAULTS, Lease, Rows
+
+_QUEUE_KEYS = ("name", "created_at", *QUEUE_DEFAULTS)
+
+
+def array(values: Sequence[Any]) -> str | None:
+    """Numbers as an array literal; None if all are None (the default of every item)."""
+    if all(value is None for value in values):
+        return None
+    return "{" + ",".join("NULL" if value is None else str(value) for value in values) + "}"
+
+
+def numbers(values: Sequence[int]) -> str:
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def or_none(values: list[Any]) -> list[Any] | None:
+    return None if all(value is None for value in values) else values
+
+
+def leases(leases: Sequence[Lease]) -> tuple[str, str]:
+    return numbers([id for id, _ in leases]), numbers([delivery for _, delivery in leases])
+
+
+def lost(rows: Rows, leases: Sequence[Lease]) -> list[int]:
+    """The ids of lost leases: what the function found, and every delivery of an id but its last."""
+    lost = [row[0] for row in rows]
+    latest = dict(sorted(leases))
+    if len(latest) < len(leases):
+        lost += {id for id, delivery in leases if delivery < latest[id]} - set(lost)
+    return lost
+
+
+def queue_dict(text: str) -> dict[str, Any]:
+    row = json.loads(text)
+    return {key: row[key] for key in _QUEUE_KEYS}
