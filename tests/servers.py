@@ -8,6 +8,8 @@
 A shared server is started on first use, once per test session: the workers of ``pytest -n`` find
 it through a file in a directory that is named after their controller. For fault tests start a
 server of your own: ``with servers.Postgres() as server: server.kill9(); server.start()``.
+Those have every durable default; the shared ones do not wait for the disk (what they have written
+survives their own death all the same, only not the machine's).
 
 Nothing is left running. Every server is the child of a keeper (this file, run as a program), which
 ends when the test session's process is gone, however it went, and takes the server with it; and if
@@ -132,10 +134,11 @@ class Server:
     kind: ClassVar[str]
     stop_signal: ClassVar[int] = signal.SIGTERM
     death_signal: ClassVar[int] = signal.SIGKILL
+    lazy: ClassVar[dict[str, str]] = {}  # settings that save waiting for the disk
 
     def __init__(self, *, watch: int | None = None, settings: dict[str, str] | None = None) -> None:
         self.watch = watch or os.getpid()  # the process whose end is also the server's
-        self.settings = settings or {}
+        self.settings = {**({} if durable else self.lazy), **(settings or {})}
         self.port = 0
         self.pid = 0
         self._keeper: subprocess.Popen[bytes] | None = None
@@ -255,6 +258,7 @@ class Postgres(Server):
     kind = "postgresql"
     stop_signal = signal.SIGQUIT  # immediate: the data is thrown away
     death_signal = signal.SIGQUIT
+    lazy: ClassVar[dict[str, str]] = {"fsync": "off", "full_page_writes": "off"}
 
     def prepare(self) -> None:
         initdb = find_binary("initdb", "postgresql")
@@ -304,6 +308,7 @@ class Mysql(Server):
     """MariaDB with its defaults (innodb_flush_log_at_trx_commit=1)."""
 
     kind = "mysql"
+    lazy: ClassVar[dict[str, str]] = {"debug-no-sync": "ON"}
 
     def _user(self) -> str | None:
         return None  # it runs as root with --user=root

@@ -24,10 +24,22 @@ FairleadError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class FairleadError(Exception):
     """The root of everything Fairlead raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Constructors take what the text is made of, so a copy (in another process, say) is
+        # rebuilt from the text and the attributes instead.
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(cls: type[Exception], args: tuple[Any, ...], attributes: dict[str, Any]) -> Exception:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 # --- the caller's -------------------------------------------------------------------------------

@@ -40,9 +40,11 @@ def judge(
     if isinstance(verdict, Exception):
         return verdict
     if verdict == "busy":
-        if attempt + 1 < ATTEMPTS:
+        # SQLite has waited its whole timeout for the lock each time.
+        most = 2 if backend.dialect == "sqlite" else ATTEMPTS
+        if attempt + 1 < most:
             return BUSY
-        return DatabaseBusy(f"{call.what} met locks or write conflicts {ATTEMPTS} times: {error}")
+        return DatabaseBusy(f"{call.what} met locks or write conflicts {most} times: {error}")
     if verdict == GONE:
         if not call.repeatable:
             return OutcomeUnknown(call.what, error)

@@ -336,7 +336,7 @@ class AlchemyAsyncScoped(AlchemyAsyncConnection):
     async def bring(self) -> Any:
         from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker
 
-        session = async_scoped_session(async_sessionmaker(self.engine), asyncio.current_task)
+        session = async_scoped_session(async_sessionmaker(self.engine), lambda: self)
         self._cleanup.append(session.remove)
         return session
 

@@ -396,14 +396,18 @@ def machine(target: Target) -> type[Machine]:
     return type(f"Machine_{target.name}", (Machine,), body)
 
 
-def profile(examples: int | None = None, phases: tuple[Phase, ...] | None = None) -> settings:
-    """60 examples of 60 steps; FAIRLEAD_MODEL_EXAMPLES and FAIRLEAD_MODEL_STEPS ask for more.
+# Examples of a `make test`: a server takes ten times as long for a step.
+EXAMPLES = {"sqlite": 120, "postgresql": 40, "mysql": 40}
 
-    No example database: a run is told by its seed alone, which a failure prints.
+
+def profile(examples: int, phases: tuple[Phase, ...] | None = None) -> settings:
+    """So many examples of 60 steps; FAIRLEAD_MODEL_EXAMPLES and FAIRLEAD_MODEL_STEPS ask for more.
+
+    No example database: a run is told by its seed alone, which the session prints.
     """
     return settings(
-        max_examples=examples or int(os.environ.get("FAIRLEAD_MODEL_EXAMPLES", "60")),
-        stateful_step_count=int(os.environ.get("FAIRLEAD_MODEL_STEPS", "60")),
+        max_examples=int(os.environ.get("FAIRLEAD_MODEL_EXAMPLES", examples)),
+        stateful_step_count=int(os.environ.get("FAIRLEAD_MODEL_STEPS", 60)),
         backend="fair",
         deadline=None,
         database=None,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model.backends import NAMES, NotHere, target
-from tests.model.machine import machine, profile
+from tests.model.machine import EXAMPLES, machine, profile
 
 
 @pytest.mark.timeout(0)  # as long as FAIRLEAD_MODEL_EXAMPLES asks for
@@ -23,7 +23,7 @@ def test_the_database_does_what_the_model_does(name: str, request: pytest.Fixtur
             tested = machine(database)
             if request.config.getoption("--hypothesis-seed") is None:
                 tested = hypothesis.seed(int(os.environ["FAIRLEAD_SEED"]))(tested)
-            run_state_machine_as_test(tested, settings=profile())
+            run_state_machine_as_test(tested, settings=profile(EXAMPLES[name]))
             print(f"{name}: {tested.examples} histories, {tested.compared} comparisons")
     except NotHere as missing:
         pytest.skip(str(missing))

@@ -76,11 +76,13 @@ class SqlalchemyDriver:
 
 
 class SyncInAsyncDriver:
-    """An AsyncConnection or AsyncSession: the whole operation runs through its ``run_sync``."""
+    """An AsyncConnection or AsyncSession (or a scoped one): the whole operation runs through its ``run_sync``."""
 
     can_copy = False
 
     def __init__(self, connection: Any) -> None:
+        if not hasattr(connection, "run_sync"):
+            connection = connection()  # an async_scoped_session: the scope's AsyncSession
         self.connection = connection
         sync = getattr(connection, "sync_connection", None) or connection.sync_session
         name = str((sync if hasattr(sync, "dialect") else sync.get_bind()).dialect.name)

@@ -26,7 +26,7 @@ def choose(queue: Queue, args: Receive, memory: Memory, now: int) -> list[tuple[
     offers = {channel: offer for channel, offer in _offers(queue, args, now) if offer.room > 0}
     chosen: list[tuple[str, Message]] = []
     size = 0
-    for _ in range(min(args.n, _limit(queue, now))):
+    for _ in range(min(args.n, limit_left(queue, now))):
         giving = sorted(channel for channel, offer in offers.items() if offer.messages)
         if not giving:
             break
@@ -110,7 +110,7 @@ def _limit_slots(queue: Queue) -> int:
     return NO_LIMIT if limit is None else max(limit - len(queue.select("l")), 0)
 
 
-def _limit(queue: Queue, now: int) -> int:
+def limit_left(queue: Queue, now: int) -> int:
     """§4.3: what the limit over all channels leaves."""
     rate = queue.limit_rate
     return min(_limit_slots(queue), rate.allowed(queue.tat, now) if rate else NO_LIMIT)

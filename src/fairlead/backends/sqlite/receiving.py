@@ -76,7 +76,7 @@ class Receiving:
                 look_in = [] if low is None else [low]
             call = _call(found, args, look_in, unswept)
             limit = yield from _queue_room(call)
-            yield from _choose(call, memory, limit)
+            yield from _choose(call, memory)
             given = yield from _lease(call, memory, limit, counted)
             if not given:
                 retry_after = yield from _retry_after(call, memory, limit)
@@ -137,7 +137,7 @@ def _queue_room(call: Call) -> Op[Limit]:
     return Limit(gate, free > 0 and gate.allowed == 0)
 
 
-def _choose(call: Call, memory: Memory, limit: Limit) -> Op[None]:
+def _choose(call: Call, memory: Memory) -> Op[None]:
     """Fill call.turns by the rules of the round-robin."""
     if not call.versions or (call.args.types is not None and not call.args.types):
         return

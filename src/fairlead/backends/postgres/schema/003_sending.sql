@@ -127,15 +127,12 @@ BEGIN
       INTO v_outcome
       FROM (SELECT u.key, u.i, max(u.i) OVER (PARTITION BY u.key) AS last
             FROM unnest(p_keys) WITH ORDINALITY u(key, i)) k;
-    -- A dead message gives its key away.
-    UPDATE fairlead.message m SET key = NULL
-      WHERE m.lane = q.lane AND m.key = ANY (p_keys) AND m.state = 'x';
     -- A conflict refuses the whole call before anything is written.
     SELECT array_agg(CASE WHEN o.outcome = 's' AND substr(p_conflicts, o.i::int, 1) = 'e' AND h.key IS NOT NULL
                           THEN 'e' ELSE o.outcome END ORDER BY o.i)
       INTO v_outcome
       FROM unnest(v_outcome) WITH ORDINALITY o(outcome, i)
-      LEFT JOIN fairlead.message h ON h.lane = q.lane AND h.key = p_keys[o.i];
+      LEFT JOIN fairlead.message h ON h.lane = q.lane AND h.key = p_keys[o.i] AND h.state <> 'x';
     IF 'e' = ANY (v_outcome) THEN
       RETURN QUERY SELECT 0::bigint, CASE WHEN o = 'e' THEN o ELSE 'n' END FROM unnest(v_outcome) o;
       RETURN;
@@ -144,7 +141,7 @@ BEGIN
   v_full := fairlead.full_channel(q, ARRAY(
     SELECT p_channels[o.i] FROM unnest(v_outcome) WITH ORDINALITY o(outcome, i)
     WHERE o.outcome = 's' AND (p_keys IS NULL OR p_keys[o.i] IS NULL OR NOT EXISTS (
-      SELECT 1 FROM fairlead.message h WHERE h.lane = q.lane AND h.key = p_keys[o.i]))));
+      SELECT 1 FROM fairlead.message h WHERE h.lane = q.lane AND h.key = p_keys[o.i] AND h.state <> 'x'))));
   IF v_full.max_size IS NOT NULL THEN
     RETURN QUERY SELECT v_full.max_size::bigint, CASE WHEN c = v_full.channel THEN 'm' ELSE 'n' END
       FROM unnest(p_channels) c;
@@ -223,6 +220,7 @@ BEGIN
       END IF;
       CONTINUE WHEN NOT FOUND; -- it has just gone: insert again
       IF v_old.state = 'x' THEN
+        -- A dead message gives its key away.
         UPDATE fairlead.message m SET key = NULL WHERE m.id = v_old.id AND m.state = 'x';
         CONTINUE;
       END IF;

@@ -260,7 +260,7 @@ BEGIN
   END IF;
   v_due := coalesce(p_due, v_now + p_delay, m.due_at);
   UPDATE fairlead.message SET due_at = v_due, rank = coalesce(p_rank, m.rank),
-      state = CASE WHEN v_due <= v_now THEN 'r' ELSE 's' END
+      state = CASE WHEN p_due IS NULL AND p_delay IS NULL THEN m.state WHEN v_due <= v_now THEN 'r' ELSE 's' END
     WHERE id = m.id;
   RETURN 'c';
 END $$;

@@ -376,18 +376,19 @@ BEGIN
           VALUES (q.id, v_now, nullif(s.recovered, 0), nullif(s.killed, 0), nullif(s.expired, 0), nullif(s.killed, 0));
       END IF;
     END IF;
-    IF q.paused = 0 THEN
+    IF q.paused <> 0 THEN
+      SELECT '{}'::bigint[] AS ids, p_channel AS channel, p_credit AS credit INTO c;
+      EXIT WHEN v_swept;
+      v_sweep := true;
+    ELSE
       c := fairlead.choose(q, p_n, p_version, p_types, v_max_rank, p_max_bytes, p_channel, p_credit,
         p_versions, p_hint_channels, p_hint_ranks, p_hint_dues, p_hint_ids, p_floors, v_ack_channels, p_now);
       EXIT WHEN v_swept OR cardinality(c.ids) >= p_n;
       v_sweep := true;
-    ELSE
-      EXIT WHEN v_swept;
-      v_sweep := true;
     END IF;
   END LOOP;
 
-  IF q.paused = 0 AND cardinality(c.ids) > 0 THEN
+  IF cardinality(c.ids) > 0 THEN
     -- Drawn while the gates are held, so that it grows inside every limited channel.
     v_no := nextval('fairlead.lease_no');
     -- @stop receive.lease
@@ -419,9 +420,9 @@ BEGIN
   IF cardinality(v_lost) > 0 THEN
     v_extra := v_extra || jsonb_build_object('lost', v_lost);
   END IF;
-  RETURN NEXT (NULL, CASE WHEN q.paused = 0 THEN c.channel ELSE p_channel END, NULL,
+  RETURN NEXT (NULL, c.channel, NULL,
     convert_to(v_extra::text, 'UTF8'), NULL, NULL, NULL, NULL, v_after, v_now,
-    CASE WHEN q.paused = 0 THEN c.credit ELSE p_credit END, NULL, NULL, NULL, NULL, v_swept::int)::fairlead.delivery;
+    c.credit, NULL, NULL, NULL, NULL, v_swept::int)::fairlead.delivery;
 END $$;
 
 -- The SQL door: receive without a memory. The queue's cursor row keeps the round going; a caller

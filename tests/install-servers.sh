@@ -1,0 +1,27 @@
+#!/bin/sh
+# The servers that the tests start privately, from Debian's packages, if they are missing and we may.
+set -eu
+missing=""
+ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || missing="$missing postgresql"
+command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ] || missing="$missing mariadb-server"
+command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || missing="$missing pgbouncer"
+[ -z "$missing" ] && exit 0
+if ! command -v apt-get >/dev/null; then
+  echo "The tests need these servers:$missing. Install them with your package manager." >&2
+  exit 1
+fi
+sudo=""
+[ "$(id -u)" = 0 ] || sudo="sudo"
+echo "installing$missing"
+# policy-rc.d keeps the packages from starting system-wide servers.
+policy=/usr/sbin/policy-rc.d
+made=""
+if [ ! -e "$policy" ]; then
+  printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null
+  $sudo chmod +x "$policy"
+  made=yes
+fi
+$sudo apt-get update -qq
+# shellcheck disable=SC2086
+$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+[ -z "$made" ] || $sudo rm -f "$policy"
