@@ -11,15 +11,13 @@ server of your own: ``with servers.Postgres() as server: server.kill9(); server.
 Those have every durable default; the shared ones do not wait for the disk (what they have written
 survives their own death all the same, only not the machine's).
 
-Nothing is left running. Every server is the child of a keeper (this file, run as a program), which
-ends when the test session's process is gone, however it went, and takes the server with it; and if
-the keeper itself is killed, the kernel tells the server (PR_SET_PDEATHSIG).
+Nothing is left running. Every server is the child of a keeper (keeper.py), which ends when the test
+session's process is gone, however it went, and takes the server with it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import glob
 import json
@@ -38,6 +36,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
 
+from tests.keeper import alive, run_as
+
+KEEPER = Path(__file__).resolve().with_name("keeper.py")
 START_SECONDS = 60.0
 TICK = 0.02
 
@@ -77,20 +78,22 @@ def _unprivileged() -> str | None:
     raise RuntimeError("running as root, and there is neither a user postgres nor nobody")
 
 
+def _memory_disk() -> str | None:
+    """A place in memory for what need not outlive the machine, if it has room."""
+    with contextlib.suppress(OSError):
+        room = os.statvfs("/dev/shm")
+        if room.f_bavail * room.f_frsize > 4 * 1024**3:
+            return "/dev/shm"
+    return None
+
+
 def _run(command: list[str], user: str | None, cwd: Path) -> None:
     """A step of preparation: silent unless it fails."""
     done = subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, check=False, **_as(user)
+        command, cwd=cwd, capture_output=True, text=True, check=False, **run_as(user)
     )
     if done.returncode != 0:
         raise RuntimeError(f"{command[0]} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-
-
-def _as(user: str | None) -> dict[str, Any]:
-    if user is None:
-        return {}
-    entry = pwd.getpwnam(user)
-    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
 
 
 def _descendants(pid: int) -> list[int]:
@@ -117,14 +120,6 @@ def _wait(condition: Callable[[], bool], what: str, seconds: float = START_SECON
         time.sleep(TICK)
 
 
-def _alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
-
-
 # --- one server ---------------------------------------------------------------------------------
 
 
@@ -136,14 +131,21 @@ class Server:
     death_signal: ClassVar[int] = signal.SIGKILL
     lazy: ClassVar[dict[str, str]] = {}  # settings that save waiting for the disk
 
-    def __init__(self, *, watch: int | None = None, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        watch: int | None = None,
+        settings: dict[str, str] | None = None,
+        durable: bool = True,
+    ) -> None:
         self.watch = watch or os.getpid()  # the process whose end is also the server's
         self.settings = {**({} if durable else self.lazy), **(settings or {})}
         self.port = 0
         self.pid = 0
         self._keeper: subprocess.Popen[bytes] | None = None
         self.user = self._user()
-        self.directory = Path(tempfile.mkdtemp(prefix=f"fairlead-{self.kind}-"))
+        place = None if durable else _memory_disk()
+        self.directory = Path(tempfile.mkdtemp(prefix=f"fairlead-{self.kind}-", dir=place))
         if self.user is not None:
             entry = pwd.getpwnam(self.user)
             os.chown(self.directory, entry.pw_uid, entry.pw_gid)
@@ -179,11 +181,11 @@ class Server:
                 self.port = free_port()
             self._launch()
             try:
-                _wait(lambda: not _alive(self.pid) or self.ready(), f"{self.kind} accepts")
+                _wait(lambda: not alive(self.pid) or self.ready(), f"{self.kind} accepts")
             except BaseException:
                 self.stop(keep=True)
                 raise
-            if _alive(self.pid):
+            if alive(self.pid):
                 return
             self._reap()
             if attempt == 4:
@@ -202,7 +204,7 @@ class Server:
             "death_signal": int(self.death_signal),
         }
         self._keeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(__file__).resolve()), json.dumps(order)],
+            [sys.executable, "-I", "-S", str(KEEPER), json.dumps(order)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -221,7 +223,7 @@ class Server:
         for pid in _descendants(self.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        _wait(lambda: not _alive(self.pid), f"{self.kind} dies")
+        _wait(lambda: not alive(self.pid), f"{self.kind} dies")
         self._reap()
 
     def _reap(self) -> None:
@@ -432,9 +434,18 @@ def session_directory() -> Path:
     return Path(tempfile.gettempdir()) / f"fairlead-session-{os.getuid()}-{pid}-{born}"
 
 
+def _sweep_old_sessions() -> None:
+    """Remove what sessions that were killed could not remove (their servers are gone)."""
+    for path in Path(tempfile.gettempdir()).glob(f"fairlead-session-{os.getuid()}-*-*"):
+        if not alive(int(path.name.split("-")[3])):
+            shutil.rmtree(path, ignore_errors=True)
+
+
 @contextlib.contextmanager
 def _session_lock() -> Iterator[Path]:
     directory = session_directory()
+    if not directory.exists():
+        _sweep_old_sessions()
     directory.mkdir(mode=0o711, exist_ok=True)
     with _lock, open(directory / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -453,7 +464,7 @@ def shared(kind: str) -> dict[str, Any]:
             server = (
                 Pgbouncer(upstream, watch=watch)
                 if kind == "pgbouncer"
-                else KINDS[kind](watch=watch)
+                else KINDS[kind](watch=watch, durable=False)
             )
             server.start()
             keeper = server._keeper
@@ -475,7 +486,7 @@ def stop_shared() -> None:
             keeper = json.loads(file.read_text())["keeper"]
             with contextlib.suppress(ProcessLookupError):
                 os.kill(keeper, signal.SIGTERM)
-            _wait(lambda pid=keeper: not _alive(pid), "a keeper ends", 30)
+            _wait(lambda pid=keeper: not alive(pid), "a keeper ends", 30)
         _known.clear()
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -511,68 +522,3 @@ def pgbouncer_url(name: str | None = None) -> str:
     """The database of postgres_url(), through PgBouncer in transaction mode."""
     database = _database("postgresql", name)
     return f"postgresql://postgres@127.0.0.1:{shared('pgbouncer')['port']}/{quote(database)}"
-
-
-# --- the keeper ---------------------------------------------------------------------------------
-
-
-def _die_with_parent(number: int) -> Callable[[], None]:
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def in_child() -> None:
-        libc.prctl(1, number)  # PR_SET_PDEATHSIG; after setuid, which would clear it
-
-    return in_child
-
-
-def keep(order: dict[str, Any]) -> None:
-    """Run one server until told to stop or until the watched process is gone."""
-
-    def stop(*_: object) -> None:
-        raise SystemExit
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.umask(0o077)
-    with open(order["log"], "ab") as log:
-        child = subprocess.Popen(
-            order["command"],
-            cwd=order["directory"],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            process_group=0,
-            preexec_fn=_die_with_parent(order["death_signal"]),
-            **_as(order["user"]),
-        )
-    remove = False
-    try:
-        print(child.pid, flush=True)
-        os.close(1)
-        while child.poll() is None:
-            if not _alive(order["watch"]):
-                remove = True
-                break
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(0.2)
-    except SystemExit:
-        remove = True
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if child.poll() is None:
-        child.send_signal(order["stop_signal"])
-        try:
-            child.wait(10)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-    if remove:
-        shutil.rmtree(order["directory"], ignore_errors=True)
-        for directory in Path(tempfile.gettempdir()).glob(
-            f"fairlead-session-{os.getuid()}-{order['watch']}-*"
-        ):
-            if not _alive(order["watch"]):
-                shutil.rmtree(directory, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    keep(json.loads(sys.argv[1]))

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+import fairlead
 from tests import servers
+from tests.conformance import yours
 from tests.conformance.door import WAYS, Clock, Door, QueueDoor, Way, unique
 
 
@@ -75,12 +77,44 @@ def _check_quiet(door: Door) -> None:
             assert not connection.server_status & 1
 
 
+class Databases(dict[str, fairlead.Database]):
+    """A plain Database per backend, with the database's clock, as users have it; and a table of
+    the user's own next to Fairlead's."""
+
+    def __init__(self, doors: Doors) -> None:
+        self.doors = doors
+
+    def __missing__(self, backend: str) -> fairlead.Database:
+        url = self.doors.url(backend)
+        database = self[backend] = fairlead.connect(url)
+        database.migrate()
+        with yours.plain(backend, url) as mine:
+            mine.begin()
+            mine.execute("CREATE TABLE IF NOT EXISTS person (name VARCHAR(50))")
+            mine.commit()
+        return database
+
+
+@pytest.fixture(scope="session")
+def databases(doors: Doors) -> Iterator[Databases]:
+    databases = Databases(doors)
+    yield databases
+    for database in databases.values():
+        database.close()
+
+
 @pytest.fixture
-def session_things(request: pytest.FixtureRequest, doors: Doors) -> None:
-    """tests/conftest.py asks for this before it counts what there is."""
-    way = request.node.callspec.params.get("db")
-    if way is not None:
-        doors.door(way)
+def session_things(request: pytest.FixtureRequest, doors: Doors, databases: Databases) -> None:
+    """tests/conftest.py asks for this before it counts what there is: the connections that live
+    as long as the session and that this test is going to use."""
+    callspec = getattr(request.node, "callspec", None)
+    for name, value in callspec.params.items() if callspec else ():
+        if name == "db":
+            doors.door(value)
+        elif name == "setup":
+            databases[value.backend].queues()
+        elif name == "backend":
+            databases[value].queues()
 
 
 @pytest.fixture(params=WAYS)

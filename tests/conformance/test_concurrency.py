@@ -20,14 +20,6 @@ CONSUMERS = 8
 BACKENDS = ("sqlite", "postgresql", "mysql")
 
 
-@pytest.fixture
-def session_things(request: pytest.FixtureRequest, doors: Any) -> None:
-    """tests/conftest.py asks for this before it counts what there is."""
-    params = getattr(request.node, "callspec", None)
-    if params and "backend" in params.params:
-        doors.door(f"{params.params['backend']}-sync-own")
-
-
 @pytest.fixture(params=BACKENDS)
 def backend(request: Any, session_things: None) -> str:
     return request.param

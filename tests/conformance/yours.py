@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -461,3 +461,14 @@ KINDS = [
     Kind("sqlalchemy-AsyncSession", "mysql", _of(AlchemyAsyncSession, "asyncmy", **_COMMITTED)),
     Kind("django", "mysql", _django(DjangoMysql, "mysql", isolation_level="read committed")),
 ]
+
+
+@contextmanager
+def plain(backend: str, url: str) -> Iterator[Mine]:
+    """The backend's plainest sync connection."""
+    kind = next(kind for kind in KINDS if kind.backend == backend and not kind.is_async)
+    mine = kind.cls(url)
+    try:
+        yield mine
+    finally:
+        mine.close()

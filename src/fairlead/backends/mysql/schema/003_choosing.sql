@@ -184,7 +184,7 @@ judge: BEGIN
   END IF;
 
   look: LOOP
-    SET p_room = p_n;
+    SET p_room = GREATEST(p_n, 1);
     IF p_ordered THEN
       SELECT COUNT(*) INTO v_leased FROM (
         (SELECT 1 FROM fairlead_message FORCE INDEX (channel)

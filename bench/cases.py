@@ -1,0 +1,183 @@
+"""What is measured on every backend. Ratios of one run are what counts: the machine is shared."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import fairlead
+from bench import floors
+from bench.measure import Table, clients, drain
+
+BODY = b"x" * 200
+
+
+class Bench:
+    def __init__(self, db: fairlead.Database, table: Table, scale: float) -> None:
+        self.db = db
+        self.table = table
+        self.scale = scale
+        self.seconds = max(0.5, 4 * scale)
+        self.number = 0
+
+    def n(self, full: int) -> int:
+        return max(200, int(full * self.scale))
+
+    def queue(self, n: int = 0, channels: int = 1, **policy: Any) -> fairlead.Queue:
+        """A fresh queue with n messages waiting; the one before is dropped and swept."""
+        self.number += 1
+        queue = self.db.queue(f"bench-{self.number}")
+        queue.create(policy=fairlead.Policy(**policy))
+        if n:
+            floors.fill(self.db, queue.name, n, channels)
+        return queue
+
+    def done(self, queue: fairlead.Queue) -> None:
+        queue.drop()
+        if self.db.target.backend.dialect == "postgresql":
+            driver = floors.connection(self.db)
+            driver.execute("DELETE FROM fairlead.message", ())
+            driver.execute("VACUUM fairlead.message", ())
+            driver.close()
+        else:
+            while self.db.maintain(50_000).more:
+                pass
+
+    # --- cases -------------------------------------------------------------------------------
+    def sends(self) -> None:
+        floors.make_table(self.db)
+        insert = floors.insert_one(self.db, BODY)
+        queue = self.queue()
+        for n in (1, 8):
+            floor = clients(insert, n, self.seconds)
+            rate = clients(lambda: lambda: queue.send(BODY), n, self.seconds)
+            self.table.add(
+                f"send one, {n} client{'s' * (n > 1)}", rate, floor, "floor: INSERT + commit"
+            )
+        items = [fairlead.Send(BODY, channel="c0") for _ in range(self.n(50_000))]
+        best = floor = 0.0
+        name = ""
+        for _ in range(3):
+            name, one = floors.bulk(self.db, BODY, len(items))
+            floor = max(floor, one)
+            started = time.perf_counter()
+            queue.send_many(items)
+            best = max(best, len(items) / (time.perf_counter() - started))
+        self.table.add(
+            f"send_many of {len(items):,}", best, floor, f"floor: {name} into two indexes"
+        )
+        self.done(queue)
+
+    def receives(self) -> None:
+        total = self.n(20_000)
+        for batch in (1, 10, 100):
+            count = max(200, total * batch // 100 // (1 if batch == 100 else 2))
+            queue = self.queue(count * 5)
+            floor = floors.receive_ack(self.db, queue.name, batch, count)
+            rate = drain(queue, batch, count, ride=False)
+            floor = max(floor, floors.receive_ack(self.db, queue.name, batch, count))
+            ride = drain(queue, batch, count, ride=True)
+            self.table.add(f"receive + ack, batch {batch}", rate, floor)
+            self.table.add(f"receive carrying acks, batch {batch}", ride, floor)
+            self.done(queue)
+        for channels in (1_000, 10_000):
+            queue = self.queue(max(total * 2, channels * 4), channels)
+            rate = drain(queue, 100, total, ride=False)
+            ride = drain(queue, 100, total, ride=True)
+            self.table.add(f"batch 100 over {channels:,} channels", rate, floor)
+            self.table.add(f"… carrying acks, {channels:,} channels", ride, floor)
+            self.done(queue)
+        queue = self.queue(max(total, 2000), 1_000, max_concurrency=1)
+        self.table.add(
+            "batch 100 over 1,000 channels, limit 1 each, carrying acks",
+            drain(queue, 100, total // 2, ride=True),
+            floor,
+        )
+        self.done(queue)
+
+    def hot_channel(self) -> None:
+        """One channel with limit 1 and 8 consumers whose acks ride along; never over its limit."""
+        queue = self.queue(self.n(20_000), 1, max_concurrency=1)
+        held, most, lock = 0, 0, threading.Lock()
+
+        def client() -> Any:
+            before: list[Any] = []
+
+            def call() -> None:
+                nonlocal held, most, before
+                with lock:
+                    held -= len(before)
+                messages = queue.receive(1, ack=before)
+                with lock:
+                    held += len(messages)
+                    most = max(most, held)
+                before = list(messages)
+
+            return call
+
+        before = queue.stats().acked
+        started = time.perf_counter()
+        clients(client, 8, self.seconds)
+        rate = (queue.stats().acked - before) / (time.perf_counter() - started)
+        self.table.add("hot channel, limit 1, 8 consumers", rate, None, f"most at once: {most}")
+        self.done(queue)
+
+    def lifecycles(self) -> None:
+        """Eight clients, each send + receive + ack of one message per call."""
+        queue = self.queue()
+        ours = clients(lambda: lambda: _life(queue), 8, self.seconds)
+        self.table.add("send, receive, ack; 8 clients, one at a time", ours)
+        self.done(queue)
+        if self.db.target.backend.dialect == "postgresql":
+            from bench import locked_channel
+
+            other = clients(lambda: locked_channel.client(self.db), 8, self.seconds)
+            self.table.add(
+                "… by a design with a locked channel row",
+                other,
+                None,
+                f"Fairlead: {ours / other:.1f} times that",
+            )
+
+    def backlog(self) -> None:
+        total = self.n(10_000)
+        small = self.queue(total * 2 + 1_000)
+        base = drain(small, 100, total, ride=False)
+        self.done(small)
+        big = self.queue(self.n(1_000_000))
+        self.table.add(
+            "backlog of 1,000,000",
+            drain(big, 100, total, ride=False),
+            base,
+            "floor: the same with a small backlog",
+        )
+        self.done(big)
+        future = self.queue(total * 2)
+        floors.fill(self.db, future.name, self.n(1_000_000), 1, future=True)
+        self.table.add(
+            "1,000,000 future messages beside",
+            drain(future, 100, total, ride=False),
+            base,
+            "floor: the same without them",
+        )
+        self.done(future)
+
+
+def _life(queue: Any) -> None:
+    queue.send(BODY)
+    for message in queue.receive(1):
+        message.ack()
+
+
+def run(db: fairlead.Database, table: Table, scale: float) -> None:
+    bench = Bench(db, table, scale)
+    bench.sends()
+    bench.receives()
+    bench.hot_channel()
+    bench.lifecycles()
+    bench.backlog()
+    if db.target.backend.dialect == "postgresql":
+        from bench import snapshot
+
+        snapshot.run(bench)

@@ -1,0 +1,100 @@
+"""The keeper of one test server: a program that starts it and ends it, whatever happens.
+
+``python keeper.py '{"command": […], "watch": pid, …}'`` prints the server's process id and stays.
+It stops the server when it is told to (SIGTERM), or when the watched process is gone; and if the
+keeper itself is killed, the kernel kills the server (PR_SET_PDEATHSIG). Standard library only: it
+runs isolated, without the test environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def run_as(user: str | None) -> dict[str, Any]:
+    if user is None:
+        return {}
+    entry = pwd.getpwnam(user)
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def _die_with_parent(number: int) -> Callable[[], None]:
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def in_child() -> None:
+        libc.prctl(1, number)  # PR_SET_PDEATHSIG; after setuid, which would clear it
+
+    return in_child
+
+
+def keep(order: dict[str, Any]) -> None:
+    """Run one server until told to stop or until the watched process is gone."""
+
+    def stop(*_: object) -> None:
+        raise SystemExit
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.umask(0o077)
+    with open(order["log"], "ab") as log:
+        child = subprocess.Popen(
+            order["command"],
+            cwd=order["directory"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            process_group=0,
+            preexec_fn=_die_with_parent(order["death_signal"]),
+            **run_as(order["user"]),
+        )
+    remove = False
+    try:
+        print(child.pid, flush=True)
+        os.close(1)
+        while child.poll() is None:
+            if not alive(order["watch"]):
+                remove = True
+                break
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(0.2)
+    except SystemExit:
+        remove = True
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if child.poll() is None:
+        child.send_signal(order["stop_signal"])
+        try:
+            child.wait(10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+    if remove:
+        shutil.rmtree(order["directory"], ignore_errors=True)
+        for directory in Path(tempfile.gettempdir()).glob(
+            f"fairlead-session-{os.getuid()}-{order['watch']}-*"
+        ):
+            if not alive(order["watch"]):
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    keep(json.loads(sys.argv[1]))
