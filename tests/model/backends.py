@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from fairlead.backends.base import Backend
 from fairlead.drivers.base import Driver
@@ -76,12 +77,19 @@ def _server(name: str) -> Opened:
             backend = PostgresBackend()
             driver = connect(servers.postgres_url("model"), timeout=10, prepare=True)
         else:
-            from fairlead.drivers.mysql import connect
-
             from fairlead.backends.mysql import MysqlBackend
+            from fairlead.drivers.pymysql import PyMysqlDriver, connect
 
             backend = MysqlBackend()
-            driver = connect(servers.mysql_url("model"), timeout=10)
-    except (ImportError, servers.MissingBinary) as error:
+            url = urlsplit(servers.mysql_url("model"))
+            connection = connect(
+                host=url.hostname or "",
+                port=url.port or 3306,
+                user=unquote(url.username or ""),
+                password=unquote(url.password or ""),
+                database=unquote(url.path[1:]),
+            )
+            driver = PyMysqlDriver(connection)
+    except servers.MissingBinary as error:
         raise NotHere(str(error)) from error
     return backend, driver

@@ -28,7 +28,7 @@ from fairlead.backends.catalogue import parse
 from fairlead.backends.postgres import bulk, faults
 from fairlead.backends.postgres.insight import Insight
 from fairlead.backends.postgres.literals import array, leases, numbers, or_none, queue_dict
-from fairlead.backends.postgres.memory import Hints
+from fairlead.backends.postgres.memory import Hint, Hints
 from fairlead.backends.postgres.verbs import Verbs
 from fairlead.errors import BodyTooLarge, SchemaOutdated
 
@@ -194,21 +194,23 @@ class PostgresBackend(Verbs, Insight):
             and args.min_priority is None
         )
         started = time.monotonic()
-        look = not hinted or hints.look_now()
-        rows, trailer, extra = yield from self._receive(queue, args, memory, hints, look, now)
+        look = not hinted or hints.look_due()
+        passed: list[Hint] = hints.near(memory.channel, args.n, look) if hinted else []
+        rows, trailer, extra = yield from self._receive(
+            queue, args, memory, hints, passed, look, now
+        )
         lost = extra.get("lost", [])
-        if not rows and not look:
+        if not rows and passed and hints.may_look():
             # Nothing behind the hints: look from the start before saying so.
-            args = replace(args, acks=())
-            look = True
-            rows, trailer, extra = yield from self._receive(queue, args, memory, hints, look, now)
+            args, passed, look = replace(args, acks=()), [], True
+            rows, trailer, extra = yield from self._receive(
+                queue, args, memory, hints, passed, look, now
+            )
         if hinted:
-            if look:
-                hints.looked(started, trailer[9])
-            elif len(rows) < args.n:
-                hints.short()
-            hints.learn(extra)
-            hints.given(rows)
+            hints.took(started, look, bool(trailer[15]), trailer[9])
+            if not rows and not passed:
+                hints.forget()
+            hints.given(rows, passed, extra)
         return Received(rows, None if rows else trailer[8], lost)
 
     def _receive(
@@ -217,11 +219,13 @@ class PostgresBackend(Verbs, Insight):
         args: Receive,
         memory: Memory,
         hints: Hints,
+        passed: Sequence[Hint],
         look: bool,
         now: int | None,
     ) -> Op[tuple[Rows, Row, dict[str, Any]]]:
         """One call: the messages, the trailer, and the trailer's JSON."""
-        near = [] if look else hints.near(memory.channel, args.n)
+        floors = None if now is not None else hints.near_floors(memory.channel, args.n)
+        since = 0 if look else hints.swept_us
         rows: Rows = yield (
             self.statements["receive"],
             (
@@ -237,14 +241,14 @@ class PostgresBackend(Verbs, Insight):
                 memory.channel,
                 memory.credit,
                 None if look or not hints.versions else numbers(hints.versions),
-                [hint[0] for hint in near],
-                numbers([hint[1] for hint in near]),
-                numbers([hint[2] for hint in near]),
-                numbers([hint[3] for hint in near]),
-                None if look or not hints.floors else json.dumps(hints.floors),
-                int(look),
-                0 if look else hints.lease_floor,
-                0 if look else hints.due_floor,
+                [hint[0] for hint in passed],
+                numbers([hint[1] for hint in passed]),
+                numbers([hint[2] for hint in passed]),
+                numbers([hint[3] for hint in passed]),
+                None if floors is None else json.dumps(floors),
+                int(look or hints.sweep_due()),
+                since,
+                since,
                 now,
             ),
         )

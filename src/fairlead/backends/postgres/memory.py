@@ -2,10 +2,11 @@
 
 While anybody holds an old snapshot (a report, a backup, a replica) the index entries of acked
 messages cannot be removed and pile up in front of the live ones. A consumer therefore remembers the
-last (rank, due, id) it was given from each channel and passes it in; the scan starts there. Rows
-that lie before the hint (released, recovered, committed late) are found by looking from the start:
-whenever a receive comes up short, and at least every 100 ms, or every twenty times what such a look
-takes, if that is longer.
+last (rank, due, id) it was given from each channel and passes it in; the scan starts there. What
+lies before a hint (released, recovered, committed late) is found by *looking*: reading a channel
+from its start. A hint is good for 100 ms; only where looking is dear, because dead entries are in
+the way, are looks spread so that they take a twentieth of the time. Before it says "empty", a
+receive looks.
 """
 
 from __future__ import annotations
@@ -17,65 +18,101 @@ from typing import Any
 
 from fairlead.backends.base import Row
 
-LOOK = 0.1  # seconds between two looks from the start
-SHARE = 20  # … or this many times its own duration
+FRESH = 0.1  # seconds a hint is trusted
+SHARE = 20  # looks may take one part in this many
+DEAR = 0.005  # seconds above which an extra look is worth saving
 MOST = 20_000  # channels remembered
+
+Hint = tuple[str, int, int, int]  # channel, rank, due, id
 
 
 class Hints:
-    """Positions by channel, and the versions and lease floors seen last."""
+    """Positions by channel, and the versions, lease floors and sweep times seen last."""
 
     def __init__(self) -> None:
-        self._at: dict[str, tuple[int, int, int]] = {}
+        self._at: dict[str, tuple[int, int, int, float]] = {}
         self._names: list[str] = []
         self.versions: list[int] | None = None
         self.floors: dict[str, int] = {}
-        self.lease_floor = 0
-        self.due_floor = 0
+        self.swept_us = 0  # everything due or expired before this database time has been met
+        self._usual = 0.0  # seconds a hinted receive takes
+        self._dear = False
         self._next_look = 0.0
+        self._next_sweep = 0.0
 
-    def look_now(self) -> bool:
-        """Is it time to look from the start?"""
+    def look_due(self) -> bool:
+        """Is it time for a receive that looks?"""
         return time.monotonic() >= self._next_look
 
-    def looked(self, started: float, now_us: int) -> None:
-        """A receive looked from the start: everything due or expired before ``now_us`` was met."""
-        done = time.monotonic()
-        self._next_look = done + max(LOOK, SHARE * (done - started))
-        self.lease_floor = self.due_floor = now_us
-        self._at.clear()
-        self._names.clear()
+    def may_look(self) -> bool:
+        """May an empty-handed receive look at once? Yes, unless looks are dear."""
+        return not self._dear or self.look_due()
 
-    def short(self) -> None:
-        """A hinted receive came up short: look from the start next time."""
-        self._next_look = 0.0
+    def sweep_due(self) -> bool:
+        return time.monotonic() >= self._next_sweep
 
-    def given(self, rows: Sequence[Row]) -> None:
-        """Remember the last message of each channel (rows are in order within a channel)."""
-        at = self._at
-        if len(at) > MOST:
-            at.clear()
-            self._names.clear()
-        for row in rows:
-            channel = row[1]
-            if channel not in at:
-                insort(self._names, channel)
-            at[channel] = (-row[7], row[8], row[0])
-
-    def near(self, channel: str | None, n: int) -> list[tuple[str, int, int, int]]:
-        """The hints of the channels that a receive of ``n`` after ``channel`` may meet, by name."""
+    def near(self, channel: str | None, n: int, look: bool) -> list[Hint]:
+        """The hints of the channels that a receive of ``n`` after ``channel`` may meet, by name;
+        for a look without those that are due for one."""
         names = self._names
         if len(names) > 2 * n:
             start = 0 if channel is None else bisect_right(names, channel)
             names = sorted({*names[start : start + n], *names[: max(0, start + n - len(names))]})
         at = self._at
-        return [(name, *at[name]) for name in names]
+        oldest = time.monotonic() - FRESH if look else float("-inf")
+        return [(name, *at[name][:3]) for name in names if at[name][3] > oldest]
 
-    def learn(self, extra: dict[str, Any]) -> None:
-        """Take over what the trailer of a receive tells."""
+    def took(self, started: float, look: bool, swept: bool, now_us: int) -> None:
+        """Remember how long a receive took, and when the next look is worth it."""
+        done = time.monotonic()
+        spent = done - started
+        if swept:
+            self._next_sweep = done + FRESH
+            self.swept_us = now_us
+        if look:
+            extra = max(0.0, spent - self._usual)
+            self._dear = extra > DEAR
+            self._next_look = done + max(FRESH, SHARE * extra)
+        else:
+            self._usual = spent if self._usual == 0.0 else 0.9 * self._usual + 0.1 * spent
+
+    def given(self, rows: Sequence[Row], passed: Sequence[Hint], extra: dict[str, Any]) -> None:
+        """Remember the last message of each channel (rows are in order within a channel).
+
+        A channel that was read from its hint keeps the time of its last look."""
+        at, now = self._at, time.monotonic()
+        if len(at) > MOST:
+            at.clear()
+            self._names.clear()
+        hinted = {hint[0] for hint in passed}
+        ordered = extra.get("ordered", ())  # strict order: never a hint
+        for row in rows:
+            channel = row[1]
+            if channel in ordered:
+                continue
+            known = at.get(channel)
+            if known is None:
+                insort(self._names, channel)
+            looked = known[3] if known is not None and channel in hinted else now
+            at[channel] = (-row[7], row[8], row[0], looked)
         self.versions = extra.get("versions")
         floors = extra.get("floors")
         if floors:
             if len(self.floors) > MOST:
                 self.floors.clear()
             self.floors.update(floors)
+
+    def forget(self) -> None:
+        """Everything was looked at and nothing more is ready: start afresh."""
+        self._at.clear()
+        self._names.clear()
+
+    def near_floors(self, channel: str | None, n: int) -> dict[str, int] | None:
+        """The lease floors a receive may need."""
+        if len(self.floors) <= 2 * n:
+            return self.floors or None
+        return {
+            hint[0]: self.floors[hint[0]]
+            for hint in self.near(channel, n, False)
+            if hint[0] in self.floors
+        }

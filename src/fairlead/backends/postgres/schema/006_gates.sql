@@ -52,7 +52,7 @@ END $$;
 CREATE FUNCTION fairlead.open_channels(q fairlead.queue, p_names text[], p_need int, p_wait text[],
   p_floors jsonb, p_given bigint, OUT channels text[], OUT weights int[], OUT rooms int[],
   OUT ordered boolean[], OUT intervals bigint[], OUT wait bigint, OUT waiting text[], OUT looked int,
-  OUT floors jsonb)
+  OUT floors jsonb, OUT lease_no bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -95,13 +95,16 @@ BEGIN
       WHERE c <> ALL (v_gates) OR c = ANY (coalesce(v_locked, '{}')));
     -- The policy may have changed before the gate was ours.
     SELECT * INTO q FROM fairlead.queue WHERE id = q.id;
+    -- Drawn while the gates are held, so that it grows inside every limited channel.
+    lease_no := nextval('fairlead.lease_no');
   END IF;
   -- A new statement: a fresh snapshot under READ COMMITTED, so the count is exact. The clock is
   -- read after the lock, so that the rate's time never goes back.
   SELECT array_agg(j.channel ORDER BY j.i), array_agg(j.weight ORDER BY j.i),
       array_agg(coalesce(j.room, 2147483647) ORDER BY j.i), array_agg(j.ordered ORDER BY j.i),
       array_agg(j."interval" ORDER BY j.i),
-      jsonb_object_agg(j.channel, j.floor) FILTER (WHERE j.floor IS NOT NULL)
+      -- Where nothing is leased now, counting may start at what is leased next.
+      jsonb_object_agg(j.channel, coalesce(j.floor, lease_no)) FILTER (WHERE j.gated)
     INTO channels, weights, rooms, ordered, intervals, floors
     FROM fairlead.judge(q, v_names, p_floors, fairlead.now_us(p_given)) j
     WHERE j.room IS DISTINCT FROM 0 AND (NOT j.gated OR j.channel = ANY (coalesce(v_locked, '{}')));

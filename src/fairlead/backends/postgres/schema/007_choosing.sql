@@ -34,7 +34,7 @@ CREATE FUNCTION fairlead.choose(q fairlead.queue, p_n int, p_version int, p_type
   p_max_bytes bigint, p_channel text, p_credit int, p_versions int[], p_hint_channels text[],
   p_hint_ranks int[], p_hint_dues bigint[], p_hint_ids bigint[], p_floors jsonb, p_wait text[],
   p_given bigint, OUT ids bigint[], OUT channel text, OUT credit int, OUT wait bigint, OUT more boolean,
-  OUT versions int[], OUT ordered text[], OUT floors jsonb)
+  OUT versions int[], OUT ordered text[], OUT floors jsonb, OUT lease_no bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -165,6 +165,7 @@ BEGIN
         o := fairlead.open_channels(q, v_names, v_rem, p_wait, p_floors, p_given);
         wait := least(wait, CASE WHEN o.wait IS NOT NULL AND fairlead.any_eligible(q.lane, versions, p_types, p_max_rank, v_now, o.waiting)
                                  THEN o.wait END);
+        lease_no := coalesce(o.lease_no, lease_no);
         floors := CASE WHEN floors IS NULL THEN o.floors ELSE coalesce(floors || o.floors, floors) END;
         v_closed := v_closed + o.looked - cardinality(o.channels);
         IF o.looked < cardinality(v_names) THEN
@@ -389,8 +390,7 @@ BEGIN
   END LOOP;
 
   IF cardinality(c.ids) > 0 THEN
-    -- Drawn while the gates are held, so that it grows inside every limited channel.
-    v_no := nextval('fairlead.lease_no');
+    v_no := coalesce(c.lease_no, nextval('fairlead.lease_no'));
     -- @stop receive.lease
     RETURN QUERY
       UPDATE fairlead.message m SET state = 'l', attempts = m.attempts + 1, deliveries = m.deliveries + 1,
@@ -413,7 +413,10 @@ BEGIN
     PERFORM fairlead.fold(q.id, 1000);
   END IF;
   IF q.paused = 0 THEN
-    v_extra := jsonb_build_object('versions', c.versions, 'floors', c.floors);
+    v_extra := jsonb_build_object('versions', c.versions);
+    IF c.floors IS NOT NULL THEN
+      v_extra := v_extra || jsonb_build_object('floors', c.floors, 'ordered', c.ordered);
+    END IF;
   ELSE
     v_extra := '{}';
   END IF;

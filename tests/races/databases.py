@@ -1,0 +1,193 @@
+"""The databases under the races: connections, who waits for whom, and the locks of stop points."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from fairlead.backends.base import Backend
+from fairlead.backends.sqlite import SqliteBackend
+from fairlead.drivers.base import Driver
+from fairlead.run import run
+from tests import servers
+from tests.races.stops import StoppingMysql, StoppingPostgres
+
+BLOCKED, STOPPED = "blocked", "stopped"
+_migrated: set[str] = set()
+
+
+class Database(Protocol):
+    name: str
+    backend: Backend
+
+    def open(self) -> Driver:
+        """A connection of our own."""
+        ...
+
+    def number(self, driver: Driver) -> int:
+        """The session's number at the server."""
+        ...
+
+    def waiting(self, numbers: Iterable[int]) -> dict[int, str]:
+        """Which of these sessions wait for a lock, and of what kind."""
+        ...
+
+    def hold(self, driver: Driver, names: Iterable[str]) -> None:
+        """From now on the session stops at these stop points."""
+        ...
+
+    def let_go(self, driver: Driver, names: Iterable[str]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Postgres:
+    name = "postgresql"
+
+    def __init__(self) -> None:
+        import psycopg
+
+        self.backend = StoppingPostgres()
+        self.url = servers.postgres_url("races")
+        self.watch = psycopg.connect(self.url, autocommit=True)
+        self._pid = self.watch.info.backend_pid
+        if self.name not in _migrated:
+            driver = self.open()
+            run(self.backend.migrate(), driver, own=True)
+            driver.close()
+            _migrated.add(self.name)
+
+    def open(self) -> Any:
+        from fairlead.drivers.psycopg import connect
+
+        driver = connect(self.url, timeout=20, prepare=True)
+        driver.execute("SET deadlock_timeout = '50ms'", ())
+        return driver
+
+    def number(self, driver: Any) -> int:
+        return driver.connection.info.backend_pid
+
+    def waiting(self, numbers: Iterable[int]) -> dict[int, str]:
+        rows = self.watch.execute(
+            "SELECT pid, pg_blocking_pids(pid) FROM unnest(%s::int[]) pid", (list(numbers),)
+        ).fetchall()
+        return {pid: STOPPED if self._pid in by else BLOCKED for pid, by in rows if by}
+
+    def hold(self, driver: Any, names: Iterable[str]) -> None:
+        names = list(names)
+        driver.connection.execute("SELECT set_config('stops.names', %s, false)", (",".join(names),))
+        for name in names:
+            self.watch.execute(
+                "SELECT pg_advisory_lock(hashtext(%s), %s)", (name, self.number(driver))
+            )
+
+    def let_go(self, driver: Any, names: Iterable[str]) -> None:
+        for name in names:
+            self.watch.execute(
+                "SELECT pg_advisory_unlock(hashtext(%s), %s)", (name, self.number(driver))
+            )
+
+    def close(self) -> None:
+        self.watch.close()
+
+
+class Mysql:
+    name = "mysql"
+
+    def __init__(self) -> None:
+        self.backend = StoppingMysql()
+        parts = urlsplit(servers.mysql_url("races"))
+        self._where: dict[str, Any] = {
+            "host": parts.hostname,
+            "port": parts.port,
+            "user": parts.username,
+            "database": parts.path[1:],
+        }
+        self.watch = self.open()
+        if self.name not in _migrated:
+            run(self.backend.migrate(), self.watch, own=True)
+            _migrated.add(self.name)
+
+    def open(self) -> Any:
+        from fairlead.drivers.pymysql import PyMysqlDriver, connect
+
+        return PyMysqlDriver(connect(**self._where, timeout=20))
+
+    def number(self, driver: Any) -> int:
+        return driver.connection.thread_id()
+
+    def waiting(self, numbers: Iterable[int]) -> dict[int, str]:
+        # INNODB_TRX and INNODB_LOCK_WAITS are copies up to 100 ms old; the status is not.
+        status = self.watch.execute("SHOW ENGINE INNODB STATUS", ())[0][2]
+        status = status.decode() if isinstance(status, bytes) else status
+        stuck = {
+            int(found[1])
+            for block in status.split("---TRANSACTION ")[1:]
+            if "\nLOCK WAIT " in block and (found := re.search(r" thread id (\d+),", block))
+        }
+        listed = ",".join(map(str, numbers))
+        rows = self.watch.execute(
+            f"SELECT ID FROM information_schema.PROCESSLIST "
+            f"WHERE STATE = 'User lock' AND ID IN ({listed})",
+            (),
+        )
+        found = {number: BLOCKED for number in numbers if number in stuck}
+        return found | {row[0]: STOPPED for row in rows}
+
+    def hold(self, driver: Any, names: Iterable[str]) -> None:
+        names = list(names)
+        driver.execute(f"SET @stops_names = '{','.join(names)}'", ())
+        for name in names:
+            lock = f"{name}@{self.number(driver)}"
+            assert self.watch.execute("SELECT GET_LOCK(%s, 10)", (lock,)) == [(1,)]
+
+    def let_go(self, driver: Any, names: Iterable[str]) -> None:
+        for name in names:
+            self.watch.execute("SELECT RELEASE_LOCK(%s)", (f"{name}@{self.number(driver)}",))
+
+    def close(self) -> None:
+        self.watch.close()
+
+
+class Sqlite:
+    """Two connections to one file. A statement that finds the file locked is tried again after the
+    rival's next move (session.py), so there is nobody to ask who waits."""
+
+    name = "sqlite"
+
+    def __init__(self, directory: Path) -> None:
+        self.backend = SqliteBackend()
+        self._path = str(directory / "races.db")
+        driver = self.open()
+        run(self.backend.migrate(), driver, own=True)
+        driver.close()
+
+    def open(self) -> Any:
+        from fairlead.drivers.sqlite import SqliteDriver, connect
+
+        return SqliteDriver(connect(self._path, synchronous="NORMAL", timeout=0))
+
+    def number(self, driver: Any) -> int:
+        return id(driver)
+
+    def waiting(self, numbers: Iterable[int]) -> dict[int, str]:
+        return {}
+
+    def hold(self, driver: Any, names: Iterable[str]) -> None:
+        assert not list(names), "SQLite has no functions to stop in"
+
+    def let_go(self, driver: Any, names: Iterable[str]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def busy_file(error: BaseException) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorname.startswith(
+        "SQLITE_BUSY"
+    )

@@ -1,0 +1,243 @@
+"""A party of a race: one connection, one thread, and a log of what it did and committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from fairlead.backends.base import Lease, Memory, Op, Receive, Received
+from fairlead.errors import FairleadError
+from fairlead.retrying import ATTEMPTS
+from fairlead.run import run
+from tests.races.databases import Database, busy_file
+
+if TYPE_CHECKING:
+    from tests.races.world import World
+
+Step = Callable[[], Any]
+Event = tuple[str, int, int]  # what happened, to which message, in which delivery
+Leases = Sequence[Lease] | Callable[[], Sequence[Lease]]
+
+
+def item(
+    channel: str = "",
+    key: str | None = None,
+    conflict: str = "e",
+    priority: int = 0,
+    delay: int = 0,
+    body: bytes = b"x",
+    lease: int | None = None,
+) -> tuple[Any, ...]:
+    """One message to send, as the seam wants it (backends/base.py)."""
+    return (
+        *(channel, body, 0, -priority, None, delay, key, conflict),
+        *(0, None, None, lease, None, None),
+    )
+
+
+class Session:
+    world: World
+
+    def __init__(self, database: Database, name: str) -> None:
+        self.name = name
+        self.database = database
+        self.backend: Any = database.backend
+        self.driver: Any = database.open()
+        self.number = database.number(self.driver)
+        self._thread = None if database.name == "sqlite" else ThreadPoolExecutor(1, name)
+        self._redo: Step | None = None
+        self.running: Future[Any] | None = None
+        self.held: set[str] = set()
+        self.reset()
+
+    def reset(self) -> None:
+        self.pending: list[Event] = []
+        self.in_transaction = False
+        self.failed = False
+        self.errors: list[BaseException] = []
+        self.retries = 0
+        self.results: list[Any] = []
+        self.memory = Memory()
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._thread.shutdown()
+        self.driver.close()
+
+    # --- the schedule's side -----------------------------------------------------------------
+    def hold(self, names: Sequence[str]) -> None:
+        """Stop at these points, each the first time it is reached."""
+        self.database.hold(self.driver, names)
+        self.held = set(names)
+
+    def let_go(self) -> None:
+        self.database.let_go(self.driver, self.held)
+        self.held = set()
+
+    def start(self, step: Step) -> None:
+        """Run a step; it is over when ``running`` is None again, see ``look``."""
+        assert self.running is None
+        if self._thread is None:
+            self._redo = step
+            self.try_again()
+        else:
+            self.running = self._thread.submit(self._guarded, step)
+
+    def try_again(self) -> None:
+        """SQLite: the step that met the rival's lock, once more."""
+        if self._redo is None:
+            return
+        self.running = Future()
+        try:
+            value = self._guarded(self._redo)
+        except BaseException as error:
+            if not busy_file(error):
+                raise
+        else:
+            self.running.set_result(value)
+            self._redo = None
+
+    def look(self) -> bool:
+        """Has the running step ended?"""
+        if self.running is None or not self.running.done():
+            return False
+        self.running.result()
+        self.running = None
+        return True
+
+    def _guarded(self, step: Step) -> None:
+        try:
+            self.results.append(step())
+        except BaseException as error:
+            code = self.driver.code(error)
+            if self._thread is None and code is not None and code.startswith("SQLITE_BUSY"):
+                raise
+            if code is None and not isinstance(error, FairleadError):
+                raise
+            self.errors.append(error)
+            self.results.append(error)
+            self.failed = True
+
+    # --- transactions ------------------------------------------------------------------------
+    def begin(self) -> None:
+        self.driver.begin(True)
+        self.in_transaction = True
+
+    def commit(self) -> None:
+        self.in_transaction = False
+        if self.failed:
+            self.driver.rollback()
+            return
+        self.driver.commit()
+        self.world.log += self.pending
+
+    def rollback(self) -> None:
+        self.in_transaction = False
+        self.driver.rollback()
+
+    def call(self, make: Callable[[], Op[Any]], note: Callable[[Any], list[Event]]) -> Any:
+        """An operation: in the open transaction, or alone on a connection of our own, where a
+        deadlock or the like is met by doing it again, as the library does."""
+        if self.failed:
+            return None
+        if self.in_transaction:
+            value = run(make(), self.driver, own=False)
+            self.pending += note(value)
+            return value
+        while True:
+            try:
+                value = run(make(), self.driver, own=True)
+            except BaseException as error:
+                code = self.driver.code(error)
+                if self._thread is None or code is None:
+                    raise
+                if self.backend.translate(code, str(error)) != "busy" or self.retries >= ATTEMPTS:
+                    raise
+                self.retries += 1
+            else:
+                self.world.log += note(value)
+                return value
+
+    # --- steps -------------------------------------------------------------------------------
+    def receive(
+        self,
+        n: int = 1,
+        *,
+        acks: Leases = (),
+        now: int | None = None,
+        lease: int | None = None,
+        permit: int | None = None,
+    ) -> Step:
+        def step() -> list[Lease]:
+            carried = tuple(acks() if callable(acks) else acks)
+            args = Receive(n, lease_us=lease, permit=permit, acks=carried)
+            at = self.world.now if now is None else now
+
+            def note(received: Received) -> list[Event]:
+                acked = [("acked", *one) for one in carried if one[0] not in received.lost]
+                return [*acked, *(("delivered", row[0], row[11]) for row in received.rows)]
+
+            received = self.call(
+                lambda: self.backend.receive(self.world.queue, args, self.memory, at), note
+            )
+            return [] if received is None else [(row[0], row[11]) for row in received.rows]
+
+        return step
+
+    def ack(self, leases: Leases) -> Step:
+        return self._verb("acked", "ack", leases)
+
+    def release(self, leases: Leases) -> Step:
+        return self._verb("released", "release", leases)
+
+    def fail(self, leases: Leases) -> Step:
+        return self._verb("failed", "fail", leases, "no", 0, None, None)
+
+    def _verb(self, counter: str, name: str, leases: Leases, *rest: Any) -> Step:
+        def step() -> list[int]:
+            some = list(leases() if callable(leases) else leases)
+            verb = getattr(self.backend, name)
+            return self.call(
+                lambda: verb(self.world.queue, some, *rest, False, self.world.now),
+                lambda lost: [(counter, *one) for one in some if one[0] not in lost],
+            )
+
+        return step
+
+    def send(self, *items: tuple[Any, ...]) -> Step:
+        def step() -> list[tuple[int, str]]:
+            return self.call(
+                lambda: self.backend.send(self.world.queue, items, self.world.now),
+                lambda sent: [("sent", id, 0) for id, outcome in sent if outcome == "s"],
+            )
+
+        return step
+
+    def cancel(self, id: int, force: bool = False) -> Step:
+        def step() -> str:
+            return self.call(
+                lambda: self.backend.cancel(self.world.queue, id, None, force, self.world.now),
+                lambda outcome: [("cancelled", id, 0)] if outcome == "c" else [],
+            )
+
+        return step
+
+    def do(self, name: str, *args: Any) -> Step:
+        """Any other operation, by name; the queue goes first and the clock last."""
+        return lambda: self.call(
+            lambda: getattr(self.backend, name)(self.world.queue, *args, self.world.now),
+            lambda _: [],
+        )
+
+    def policy(self, channel: str = "", **columns: Any) -> Step:
+        defaults = {"burst": 1, "weight": 1, "paused": 0, "ordered": 0}
+        from fairlead.backends.base import POLICY_COLUMNS
+
+        row = tuple((defaults | columns).get(name) for name in POLICY_COLUMNS)
+        return self.do("policy_set", channel, row)
+
+    def extend_permit(self, permit: int, ttl: int) -> Step:
+        return lambda: self.call(
+            lambda: self.backend.permit_extend(permit, ttl, self.world.now), lambda _: []
+        )
