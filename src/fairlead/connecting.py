@@ -78,7 +78,9 @@ def target(url: str, options: Options) -> Target:
 
 
 def _hide(url: str) -> str:
-    return re.sub(r"(//[^:/@]*):[^@]*@", r"\1:***@", url)
+    """The URL without its passwords, for people and logs."""
+    url = re.sub(r"(//[^:/?#]*):.*@", r"\1:***@", url)
+    return re.sub(r"([?&](?:password|passfile|sslpassword)=)[^&]*", r"\1***", url)
 
 
 def _need(module: str, extra: str) -> Any:

@@ -36,6 +36,10 @@ def run(op: Op[T], driver: Driver, own: bool) -> T:
                 if own and not began:
                     driver.begin(step.write)
                     began = True
+                elif not own and step.write:
+                    check = getattr(driver, "check_yours", None)
+                    if check is not None:
+                        check()
             elif isinstance(step, Copy) and driver.can_copy:
                 rows = driver.copy(step)
             elif step is CAN_COPY:

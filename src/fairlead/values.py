@@ -128,6 +128,7 @@ class Settings:
     paused: bool = False
     max_concurrency: int | None = None
     rate: str | None = None
+    burst: int = 1
     created_at: datetime = EPOCH
 
 

@@ -88,6 +88,10 @@ class Databases(dict[str, fairlead.Database]):
         url = self.doors.url(backend)
         database = self[backend] = fairlead.connect(url)
         database.migrate()
+        # As many connections as threads of a test may need, so that none looks like a leak.
+        pool = database.runner._pool
+        for driver in [pool.acquire() for _ in range(min(pool._size, 4))]:
+            pool.release(driver)
         with yours.plain(backend, url) as mine:
             mine.begin()
             mine.execute("CREATE TABLE IF NOT EXISTS person (name VARCHAR(50))")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from fairlead.backends.base import Lease, Memory, Op, Receive, Received
+from fairlead.backends.base import POLICY_COLUMNS, Lease, Memory, Op, Receive, Received
 from fairlead.errors import FairleadError
 from fairlead.retrying import ATTEMPTS
 from fairlead.run import run
@@ -36,6 +36,12 @@ def item(
     )
 
 
+def _sent(outcomes: list[tuple[int, str]]) -> list[Event]:
+    if any(outcome in "em" for _, outcome in outcomes):
+        return []  # a conflict or a full channel: nothing was sent
+    return [("sent", id, 0) for id, outcome in outcomes if outcome == "s"]
+
+
 class Session:
     world: World
 
@@ -49,6 +55,7 @@ class Session:
         self._redo: Step | None = None
         self.running: Future[Any] | None = None
         self.held: set[str] = set()
+        self._stops = False
         self.reset()
 
     def reset(self) -> None:
@@ -68,7 +75,9 @@ class Session:
     # --- the schedule's side -----------------------------------------------------------------
     def hold(self, names: Sequence[str]) -> None:
         """Stop at these points, each the first time it is reached."""
-        self.database.hold(self.driver, names)
+        if names or self._stops:
+            self.database.hold(self.driver, names)
+        self._stops = bool(names)
         self.held = set(names)
 
     def let_go(self) -> None:
@@ -107,8 +116,10 @@ class Session:
         return True
 
     def _guarded(self, step: Step) -> None:
+        self.world.trace.append(f"{self.name}{len(self.results)}")
         try:
             self.results.append(step())
+            self.world.trace.append(f"/{self.name}{len(self.results) - 1}")
         except BaseException as error:
             code = self.driver.code(error)
             if self._thread is None and code is not None and code.startswith("SQLITE_BUSY"):
@@ -181,7 +192,9 @@ class Session:
             received = self.call(
                 lambda: self.backend.receive(self.world.queue, args, self.memory, at), note
             )
-            return [] if received is None else [(row[0], row[11]) for row in received.rows]
+            rows = [] if received is None else received.rows
+            self.world.bodies |= {(row[0], row[11]): bytes(row[2]) for row in rows}
+            return [(row[0], row[11]) for row in rows]
 
         return step
 
@@ -209,7 +222,7 @@ class Session:
         def step() -> list[tuple[int, str]]:
             return self.call(
                 lambda: self.backend.send(self.world.queue, items, self.world.now),
-                lambda sent: [("sent", id, 0) for id, outcome in sent if outcome == "s"],
+                _sent,
             )
 
         return step
@@ -232,12 +245,11 @@ class Session:
 
     def policy(self, channel: str = "", **columns: Any) -> Step:
         defaults = {"burst": 1, "weight": 1, "paused": 0, "ordered": 0}
-        from fairlead.backends.base import POLICY_COLUMNS
-
         row = tuple((defaults | columns).get(name) for name in POLICY_COLUMNS)
         return self.do("policy_set", channel, row)
 
-    def extend_permit(self, permit: int, ttl: int) -> Step:
+    def extend_permit(self, permit: int, ttl: int, now: int) -> Step:
         return lambda: self.call(
-            lambda: self.backend.permit_extend(permit, ttl, self.world.now), lambda _: []
+            lambda: self.backend.permit_extend(permit, ttl, now),
+            lambda alive: [("permit", permit, 0)] if alive else [],
         )

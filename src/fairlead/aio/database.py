@@ -68,7 +68,9 @@ class AsyncDatabase:
 
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; the names of the migrations that were applied."""
-        return await self.runner.run(Call("migrate", self.core.backend.migrate, repeatable=True))
+        return await self.runner.run(
+            Call("migrate", self.core.backend.migrate, repeatable=True, needs_schema=False)
+        )
 
     async def clock(self) -> int:
         """The database's clock, in microseconds since the epoch."""

@@ -29,6 +29,7 @@ class AsyncOwnRunner:
     def __init__(self, target: Target, options: Options) -> None:
         self._target = target
         self._pool = AsyncPool(self._open, target.pool_size, max(options.timeout, 30.0))
+        self._ready = False
 
     async def _open(self) -> AsyncDriver:
         assert self._target.open_async is not None
@@ -44,6 +45,9 @@ class AsyncOwnRunner:
         while True:
             driver = await self._pool.acquire()
             try:
+                if not self._ready and call.needs_schema:
+                    await arun(self._target.backend.check(), driver, own=True)
+                    self._ready = True
                 value = await arun(call.start(), driver, own=True)
             except BaseException as error:
                 code = driver.code(error)

@@ -9,6 +9,7 @@ from typing import Literal
 
 from fairlead.backends.base import Copy, Rows, Value
 from fairlead.drivers.base import GONE
+from fairlead.errors import UnsafeTransaction
 
 # Our statements number some ninety; fewer slots than that and the hot ones push each other out.
 CACHED_STATEMENTS = 256
@@ -102,6 +103,15 @@ class SqliteDriver:
             return cursor.execute(text, params).fetchall()
         finally:
             connection.text_factory = theirs
+
+    def check_yours(self) -> None:
+        """Your connection in autocommit mode with no transaction open would commit each of our
+        statements alone."""
+        if self.connection.isolation_level is None and not self.connection.in_transaction:
+            raise UnsafeTransaction(
+                "your SQLite connection has no transaction open, so this call could be half done: "
+                'execute "BEGIN IMMEDIATE" on it first'
+            )
 
     def _prepare(self) -> sqlite3.Cursor:
         register(self.connection)

@@ -19,6 +19,7 @@ class Call(Generic[T]):
     what: str
     start: Callable[[], Op[T]]
     repeatable: bool = False
+    needs_schema: bool = True  # False: it is what makes the schema
 
 
 @dataclass(slots=True)

@@ -199,9 +199,10 @@ def _explanation(queue: str, facts: Facts) -> Explanation:
 def _why_not_ready(message: Message, facts: Facts) -> tuple[str, str, int | None]:
     row, now = facts.row, facts.now
     if message.state == "scheduled":
-        how = f"retry after {row[10]} attempts" if row[10] else "scheduled"
         wait = duration_text(row[8] - now)
-        return "scheduled", f"scheduled: {how}, due in {wait}", row[8]
+        times = "once" if row[10] == 1 else f"{row[10]} times"
+        after = f" after it failed {times}" if row[10] else ""
+        return "scheduled", f"scheduled: due in {wait}{after}", row[8]
     if message.state == "leased":
         until = row[13]
         if until <= now:

@@ -144,6 +144,7 @@ def settings_value(row: dict[str, Any]) -> Settings:
         paused=bool(row["paused"]),
         max_concurrency=row["limit_concurrency"],
         rate=check.rate_text(row["limit_rate_count"], row["limit_rate_period_us"]),
+        burst=row["limit_burst"],
         created_at=to_moment(row["created_at"]),
     )
 

@@ -67,7 +67,9 @@ class Database:
 
     def migrate(self) -> list[str]:
         """Bring the schema up to date; the names of the migrations that were applied."""
-        return self.runner.run(Call("migrate", self.core.backend.migrate, repeatable=True))
+        return self.runner.run(
+            Call("migrate", self.core.backend.migrate, repeatable=True, needs_schema=False)
+        )
 
     def clock(self) -> int:
         """The database's clock, in microseconds since the epoch."""

@@ -28,37 +28,34 @@ class OwnRunner:
     def __init__(self, target: Target, options: Options) -> None:
         self._target = target
         self._pool = Pool(self._open, target.pool_size, max(options.timeout, 30.0))
-        self._checked = False
-        self._check = threading.Lock()
+        self._ready = False
+        self._preparing = threading.Lock()
 
     def _open(self) -> Driver:
         try:
-            driver = self._target.open()
+            return self._target.open()
         except (ImportError, TypeError):
             raise
         except Exception as error:
             raise unreachable(self._target.shown, error) from error
-        if not self._checked:
-            with self._check:
-                self._prepare(driver)
-        return driver
 
     def _prepare(self, driver: Driver) -> None:
-        """SQLite brings its schema up to date by itself, once per process."""
-        if not self._checked and self._target.migrates_itself:
-            try:
-                run(self._target.backend.migrate(), driver, own=True)
-            except BaseException as error:
-                driver.close()
-                verdict = judge_yours(self._target.backend, driver.code(error), error)
-                raise verdict from error
-        self._checked = True
+        """Once per Database: SQLite brings its schema up to date by itself, of the others it is
+        checked that it serves this client."""
+        with self._preparing:
+            if not self._ready:
+                backend = self._target.backend
+                op = backend.migrate() if self._target.migrates_itself else backend.check()
+                run(op, driver, own=True)
+                self._ready = True
 
     def run(self, call: Call[T]) -> T:
         attempt = 0
         while True:
             driver = self._pool.acquire()
             try:
+                if not self._ready and call.needs_schema:
+                    self._prepare(driver)
                 value = run(call.start(), driver, own=True)
             except BaseException as error:
                 code = driver.code(error)

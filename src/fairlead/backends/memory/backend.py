@@ -77,6 +77,10 @@ class MemoryBackend:
         return []
 
     @op
+    def check(self) -> None:
+        pass
+
+    @op
     def clock(self) -> int:
         return self._clock()
 

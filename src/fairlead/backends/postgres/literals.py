@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from fairlead.backends.base import QUEUE_DEFAULTS, Lease, Rows
+from fairlead.backends.base import QUEUE_DEFAULTS, Lease
 
 _QUEUE_KEYS = ("name", "created_at", *QUEUE_DEFAULTS)
 
@@ -28,15 +28,6 @@ def or_none(values: list[Any]) -> list[Any] | None:
 
 def leases(leases: Sequence[Lease]) -> tuple[str, str]:
     return numbers([id for id, _ in leases]), numbers([delivery for _, delivery in leases])
-
-
-def lost(rows: Rows, leases: Sequence[Lease]) -> list[int]:
-    """The ids of lost leases: what the function found, and every delivery of an id but its last."""
-    lost = [row[0] for row in rows]
-    latest = dict(sorted(leases))
-    if len(latest) < len(leases):
-        lost += {id for id, delivery in leases if delivery < latest[id]} - set(lost)
-    return lost
 
 
 def queue_dict(text: str) -> dict[str, Any]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairlead.backends.base import Lease, Op, Rows
+from fairlead.backends.base import Lease, Op
 from fairlead.backends.postgres.literals import leases as pairs
-from fairlead.backends.postgres.literals import lost as lost_leases
 
 
 class Verbs:
@@ -16,7 +15,7 @@ class Verbs:
         self, queue: str, leases: Sequence[Lease], strict: bool, now: int | None
     ) -> Op[list[int]]:
         rows = yield self.statements["ack"], (queue, *pairs(leases), int(strict), now)
-        return lost_leases(rows, leases)
+        return [row[0] for row in rows]
 
     def complete(
         self,
@@ -31,7 +30,7 @@ class Verbs:
             self.statements["complete"],
             (queue, *pairs(leases), result, result_json, int(strict), now),
         )
-        return lost_leases(rows, leases)
+        return [row[0] for row in rows]
 
     def defer(
         self,
@@ -59,7 +58,7 @@ class Verbs:
                 now,
             ),
         )
-        return lost_leases(rows, leases)
+        return [row[0] for row in rows]
 
     def fail(
         self,
@@ -112,7 +111,7 @@ class Verbs:
                 now,
             ),
         )
-        return lost_leases(rows, leases)
+        return [row[0] for row in rows]
 
     def extend(
         self,
@@ -127,14 +126,13 @@ class Verbs:
             (queue, *pairs(leases), lease_us, int(strict), now),
         )
         lost, until = rows[0]
-        gone: Rows = [(int(id),) for id in lost.split(",")] if lost else []
-        return lost_leases(gone, leases), until
+        return [int(id) for id in lost.split(",")] if lost else [], until
 
     def release(
         self, queue: str, leases: Sequence[Lease], strict: bool, now: int | None
     ) -> Op[list[int]]:
         rows = yield self.statements["release"], (queue, *pairs(leases), int(strict), now)
-        return lost_leases(rows, leases)
+        return [row[0] for row in rows]
 
     def cancel(
         self, queue: str, id: int | None, key: str | None, force: bool, now: int | None

@@ -82,6 +82,13 @@ class SqliteBackend(Queues, Sending, Receiving, Verbs, Messages, Insight, Care):
                 yield statement, ()
         return [name for _, name, _ in missing]
 
+    def check(self) -> Op[None]:
+        applied = yield from _applied()
+        if applied is None or self._missing(applied):
+            raise SchemaOutdated(
+                "Fairlead's tables are missing or out of date in this file: run `fairlead migrate`"
+            )
+
     def _missing(self, applied: set[int]) -> list[tuple[int, str, str]]:
         numbered = ((int(name.split("_")[0]), name, text) for name, text in self.migrations())
         return [migration for migration in numbered if migration[0] not in applied]

@@ -152,7 +152,7 @@ CREATE FUNCTION fairlead.permit_extend(p_permit bigint, p_ttl_us bigint, p_now b
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE v_now bigint := fairlead.now_us(p_now);
 BEGIN
-  UPDATE fairlead.permit SET expires_at = greatest(expires_at, v_now + p_ttl_us)
+  UPDATE fairlead.permit SET expires_at = v_now + p_ttl_us
     WHERE id = p_permit AND expires_at > v_now;
   RETURN FOUND;
 END $$;

@@ -6,14 +6,17 @@
 -- partial indexes, whose dead entries pile up while somebody holds an old snapshot. That is why
 -- they say state::text: the planner cannot then take the leased index for an equal of the key.
 
-CREATE FUNCTION fairlead.lost_of(p_queue text, p_ids bigint[], p_done bigint[], p_strict boolean)
+CREATE FUNCTION fairlead.lost_of(p_queue text, p_ids bigint[], p_deliveries int[], p_done bigint[], p_strict boolean)
 RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE v_lost bigint[];
 BEGIN
   IF coalesce(cardinality(p_done), 0) = cardinality(p_ids) THEN
     RETURN '{}';
   END IF;
-  v_lost := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) i WHERE i <> ALL (coalesce(p_done, '{}')));
+  -- Of two deliveries of one message only the later can be its lease.
+  v_lost := ARRAY(SELECT DISTINCT u.id FROM unnest(p_ids, p_deliveries) u(id, d)
+    WHERE u.id <> ALL (coalesce(p_done, '{}'))
+      OR u.d < (SELECT max(o.d) FROM unnest(p_ids, p_deliveries) o(id, d) WHERE o.id = u.id));
   IF p_strict AND cardinality(v_lost) > 0 THEN
     RAISE EXCEPTION 'the lease on message % of queue % is lost', v_lost[1], quote_literal(p_queue)
       USING ERRCODE = 'FL001', DETAIL = v_lost[1]::text;
@@ -78,7 +81,7 @@ BEGIN
   IF v_done IS NOT NULL THEN
     INSERT INTO fairlead.tally (queue_id, at, acked) VALUES (q.id, fairlead.now_us(p_now), cardinality(v_done));
   END IF;
-  RETURN fairlead.lost_of(p_queue, p_ids, v_done, p_strict);
+  RETURN fairlead.lost_of(p_queue, p_ids, p_deliveries, v_done, p_strict);
 END $$;
 
 CREATE FUNCTION fairlead.complete_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_result bytea,
@@ -102,7 +105,7 @@ BEGIN
   IF v_done IS NOT NULL THEN
     INSERT INTO fairlead.tally (queue_id, at, completed) VALUES (q.id, v_now, cardinality(v_done));
   END IF;
-  RETURN fairlead.lost_of(p_queue, p_ids, v_done, p_strict);
+  RETURN fairlead.lost_of(p_queue, p_ids, p_deliveries, v_done, p_strict);
 END $$;
 
 CREATE FUNCTION fairlead.defer_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_due bigint,
@@ -128,7 +131,7 @@ BEGIN
   IF v_done IS NOT NULL THEN
     INSERT INTO fairlead.tally (queue_id, at, deferred) VALUES (q.id, v_now, cardinality(v_done));
   END IF;
-  RETURN fairlead.lost_of(p_queue, p_ids, v_done, p_strict);
+  RETURN fairlead.lost_of(p_queue, p_ids, p_deliveries, v_done, p_strict);
 END $$;
 
 -- fail (p_kill false) and kill (p_kill true).
@@ -168,7 +171,7 @@ BEGIN
     INSERT INTO fairlead.tally (queue_id, at, failed, killed, errors) VALUES (q.id, v_now,
       CASE WHEN NOT p_kill THEN cardinality(v_done) END, cardinality(v_dead), cardinality(v_done));
   END IF;
-  RETURN fairlead.lost_of(p_queue, p_ids, v_done, p_strict);
+  RETURN fairlead.lost_of(p_queue, p_ids, p_deliveries, v_done, p_strict);
 END $$;
 
 -- The lost ids, and the new lease_until of the last lease in the list that was extended.
@@ -191,7 +194,7 @@ BEGIN
       RETURNING m.id, m.lease_until, u.i)
   SELECT array_agg(id), (array_agg(l.lease_until ORDER BY i DESC))[1] INTO v_done, extend_rows.lease_until
     FROM longer l;
-  lost := fairlead.lost_of(p_queue, p_ids, v_done, p_strict);
+  lost := fairlead.lost_of(p_queue, p_ids, p_deliveries, v_done, p_strict);
 END $$;
 
 CREATE FUNCTION fairlead.release_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_strict boolean, p_now bigint)
@@ -212,7 +215,7 @@ BEGIN
   IF v_done IS NOT NULL THEN
     INSERT INTO fairlead.tally (queue_id, at, released) VALUES (q.id, fairlead.now_us(p_now), cardinality(v_done));
   END IF;
-  RETURN fairlead.lost_of(p_queue, p_ids, v_done, p_strict);
+  RETURN fairlead.lost_of(p_queue, p_ids, p_deliveries, v_done, p_strict);
 END $$;
 
 -- c cancelled, l leased (nothing done), n nothing to cancel.

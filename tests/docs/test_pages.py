@@ -1,0 +1,97 @@
+"""Every snippet of README.md and docs/*.md runs, and what it is said to print it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests import servers
+from tests.docs.pages import PAGES, ROOT, anchors, blocks, links
+
+_RUN = {"python", "console"}
+SNIPPETS = [page for page in PAGES if any(block.language in _RUN for block in blocks(page))]
+
+
+def _rest(url: str) -> str:
+    return url.split("://", 1)[1]
+
+
+def substitutes(page: Path) -> list[tuple[str, str]]:
+    """What stands on a page for the reader's server -> a fresh database of ours."""
+    text = page.read_text("utf-8")
+    found: list[tuple[str, str]] = []
+    name = f"docs_{page.stem.lower()}"
+    if "postgresql://app@" in text or "postgresql+" in text:
+        url = servers.postgres_url(name)
+        if "localhost:6432" in text:
+            bouncer = servers.pgbouncer_url(name)
+            found.append((r"(postgresql)://app@localhost:6432/app", rf"\1://{_rest(bouncer)}"))
+        found.append((r"(postgresql(?:\+\w+)?)://app@localhost/app", rf"\1://{_rest(url)}"))
+        parts = urlsplit(url)
+        found.append(
+            (
+                r'"HOST": "localhost", "USER": "app", "NAME": "app"',
+                f'"HOST": "{parts.hostname}", "PORT": {parts.port}, "USER": "{parts.username}", '
+                f'"NAME": "{parts.path[1:]}"',
+            )
+        )
+    if "mysql://app@" in text or "mysql+" in text:
+        url = servers.mysql_url(name)
+        found.append((r"(mysql(?:\+\w+)?)://app@localhost/app", rf"\1://{_rest(url)}"))
+        parts = urlsplit(url)
+        found.append(
+            (
+                r'host="localhost", user="app", database="app"',
+                f'host="{parts.hostname}", port={parts.port}, user="{parts.username}", '
+                f'database="{parts.path[1:]}"',
+            )
+        )
+    return found
+
+
+@pytest.mark.parametrize("page", SNIPPETS, ids=lambda page: page.name)
+def test_the_snippets_run(page: Path, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "FAIRLEAD_URL"}
+    environment["PYTHONPATH"] = str(ROOT)
+    environment["FAIRLEAD_DOCS"] = json.dumps(substitutes(page))
+    done = subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", "-m", "tests.docs.runner", str(page)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        if re.match(r"[a-z]+:", link):
+            continue  # another site's
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        assert target.exists(), f"{page.name}: {link} leads nowhere"
+        if anchor:
+            assert anchor in anchors(target), f"{page.name}: {link}: no such heading"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_nothing_private_is_on_the_page(page: Path) -> None:
+    text = page.read_text("utf-8")
+    assert not re.search(r"/(work|root|home|tmp/[a-z]+)/", text)
+
+
+def test_the_index_names_every_page() -> None:
+    named = {link.partition("#")[0] for link in links(ROOT / "docs" / "README.md")}
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert pages <= named
