@@ -329,6 +329,7 @@ class Mysql(Server):
     def command(self) -> list[str]:
         settings = {
             "datadir": str(self.directory / "data"),
+            "tmpdir": str(self.directory),  # another server that starts would empty a shared one
             "port": str(self.port),
             "bind-address": "127.0.0.1",
             "socket": str(self.directory / "socket"),

@@ -76,6 +76,11 @@ def run_console(block: Block) -> None:
             raise Differs(f"$ {command}\nthe page shows:\n{shown}\nit printed:\n{done.stdout}")
 
 
+def check_printed(block: Block, printed: str) -> None:
+    if not matches(block.text, printed):
+        raise Differs(f"the page shows:\n{block.text}\nit printed:\n{printed}")
+
+
 def run_page(page: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     printed, last = "", None
@@ -87,8 +92,7 @@ def run_page(page: Path) -> None:
                 elif block.language == "console" and block.text.startswith("$ fairlead"):
                     run_console(block)
                 elif block.language == "text" and block.follows and last == "python":
-                    if not matches(block.text, printed):
-                        raise Differs(f"the page shows:\n{block.text}\nit printed:\n{printed}")
+                    check_printed(block, printed)
                 last = block.language
             except BaseException:
                 print(f"{block.place}: this block failed", file=sys.stderr)

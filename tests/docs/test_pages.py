@@ -19,8 +19,21 @@ _RUN = {"python", "console"}
 SNIPPETS = [page for page in PAGES if any(block.language in _RUN for block in blocks(page))]
 
 
-def _rest(url: str) -> str:
-    return url.split("://", 1)[1]
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def _substitutes(url: str) -> list[tuple[str, str]]:
+    """For one server: in URLs, in keyword arguments of drivers, in Django's settings."""
+    parts = urlsplit(url)
+    host, port, user, name = parts.hostname, parts.port, parts.username, parts.path[1:]
+    keywords = f'host="{host}", port={port}, user="{user}", database="{name}"'
+    django = f'"HOST": "{host}", "PORT": {port}, "USER": "{user}", "NAME": "{name}"'
+    return [
+        (rf"({parts.scheme}(?:\+\w+)?)://app@localhost/app", rf"\1://{url.split('://')[1]}"),
+        (r'host="localhost", user="app", database="app"', keywords),
+        (r'"HOST": "localhost", "USER": "app", "NAME": "app"', django),
+    ]
 
 
 def substitutes(page: Path) -> list[tuple[str, str]]:
@@ -28,35 +41,19 @@ def substitutes(page: Path) -> list[tuple[str, str]]:
     text = page.read_text("utf-8")
     found: list[tuple[str, str]] = []
     name = f"docs_{page.stem.lower()}"
-    if "postgresql://app@" in text or "postgresql+" in text:
-        url = servers.postgres_url(name)
-        if "localhost:6432" in text:
-            bouncer = servers.pgbouncer_url(name)
-            found.append((r"(postgresql)://app@localhost:6432/app", rf"\1://{_rest(bouncer)}"))
-        found.append((r"(postgresql(?:\+\w+)?)://app@localhost/app", rf"\1://{_rest(url)}"))
-        parts = urlsplit(url)
-        found.append(
-            (
-                r'"HOST": "localhost", "USER": "app", "NAME": "app"',
-                f'"HOST": "{parts.hostname}", "PORT": {parts.port}, "USER": "{parts.username}", '
-                f'"NAME": "{parts.path[1:]}"',
-            )
-        )
-    if "mysql://app@" in text or "mysql+" in text:
-        url = servers.mysql_url(name)
-        found.append((r"(mysql(?:\+\w+)?)://app@localhost/app", rf"\1://{_rest(url)}"))
-        parts = urlsplit(url)
-        found.append(
-            (
-                r'host="localhost", user="app", database="app"',
-                f'host="{parts.hostname}", port={parts.port}, user="{parts.username}", '
-                f'database="{parts.path[1:]}"',
-            )
-        )
+    if "postgresql://app@localhost" in text:
+        # Keyword arguments on the pages are PyMySQL's and asyncmy's, Django's server PostgreSQL.
+        url, _, django = _substitutes(servers.postgres_url(name))
+        found += [url, django]
+    if "postgresql://app@localhost:6432" in text:
+        bouncer = servers.pgbouncer_url(name)
+        found.append((r"postgresql://app@localhost:6432/app", bouncer))
+    if "mysql://app@localhost" in text:
+        found += _substitutes(servers.mysql_url(name))[:2]
     return found
 
 
-@pytest.mark.parametrize("page", SNIPPETS, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", SNIPPETS, ids=_name)
 def test_the_snippets_run(page: Path, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "FAIRLEAD_URL"}
     environment["PYTHONPATH"] = str(ROOT)
@@ -73,7 +70,7 @@ def test_the_snippets_run(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in links(page):
         if re.match(r"[a-z]+:", link):
@@ -85,7 +82,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target), f"{page.name}: {link}: no such heading"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_nothing_private_is_on_the_page(page: Path) -> None:
     text = page.read_text("utf-8")
     assert not re.search(r"/(work|root|home|tmp/[a-z]+)/", text)

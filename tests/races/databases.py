@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -16,6 +16,7 @@ from fairlead.run import run
 from tests import servers
 from tests.races.stops import StoppingMysql, StoppingPostgres
 
+Held = Mapping[int, Iterable[str]]  # sessions, and the stop points that are held for them
 BLOCKED, STOPPED = "blocked", "stopped"
 _migrated: set[str] = set()
 
@@ -32,7 +33,7 @@ class Database(Protocol):
         """The session's number at the server."""
         ...
 
-    def waiting(self, numbers: Iterable[int]) -> dict[int, str]:
+    def waiting(self, held: Held) -> dict[int, str]:
         """Which of these sessions wait for a lock, and of what kind."""
         ...
 
@@ -41,6 +42,10 @@ class Database(Protocol):
         ...
 
     def let_go(self, driver: Driver, names: Iterable[str]) -> None: ...
+
+    def standing(self, driver: Driver, names: Iterable[str]) -> str:
+        """At which of these points does the stopped session stand?"""
+        ...
 
     def close(self) -> None: ...
 
@@ -72,9 +77,9 @@ class Postgres:
     def number(self, driver: Any) -> int:
         return driver.connection.info.backend_pid
 
-    def waiting(self, numbers: Iterable[int]) -> dict[int, str]:
+    def waiting(self, held: Held) -> dict[int, str]:
         rows = self.watch.execute(
-            "SELECT pid, pg_blocking_pids(pid) FROM unnest(%s::int[]) pid", (list(numbers),)
+            "SELECT pid, pg_blocking_pids(pid) FROM unnest(%s::int[]) pid", (list(held),)
         ).fetchall()
         return {pid: STOPPED if self._pid in by else BLOCKED for pid, by in rows if by}
 
@@ -91,6 +96,15 @@ class Postgres:
             self.watch.execute(
                 "SELECT pg_advisory_unlock(hashtext(%s), %s)", (name, self.number(driver))
             )
+
+    def standing(self, driver: Any, names: Iterable[str]) -> str:
+        [(name,)] = self.watch.execute(
+            "SELECT n FROM pg_locks l JOIN unnest(%s::text[]) n "
+            "ON l.classid = (hashtext(n)::bigint & 4294967295)::oid "
+            "WHERE l.locktype = 'advisory' AND l.pid = %s AND NOT l.granted",
+            (list(names), self.number(driver)),
+        ).fetchall()
+        return name
 
     def close(self) -> None:
         self.watch.close()
@@ -121,23 +135,28 @@ class Mysql:
     def number(self, driver: Any) -> int:
         return driver.connection.thread_id()
 
-    def waiting(self, numbers: Iterable[int]) -> dict[int, str]:
+    def waiting(self, held: Held) -> dict[int, str]:
+        found = {number: STOPPED for number in held if self._place(number, held[number])}
+        if len(found) == len(held):
+            return found
         # INNODB_TRX and INNODB_LOCK_WAITS are copies up to 100 ms old; the status is not.
         status = self.watch.execute("SHOW ENGINE INNODB STATUS", ())[0][2]
         status = status.decode() if isinstance(status, bytes) else status
-        stuck = {
-            int(found[1])
-            for block in status.split("---TRANSACTION ")[1:]
-            if "\nLOCK WAIT " in block and (found := re.search(r" thread id (\d+),", block))
-        }
-        listed = ",".join(map(str, numbers))
-        rows = self.watch.execute(
-            f"SELECT ID FROM information_schema.PROCESSLIST "
-            f"WHERE STATE = 'User lock' AND ID IN ({listed})",
-            (),
-        )
-        found = {number: BLOCKED for number in numbers if number in stuck}
-        return found | {row[0]: STOPPED for row in rows}
+        for block in status.split("---TRANSACTION ")[1:]:
+            thread = re.search(r" thread id (\d+),", block)
+            if thread and "\nLOCK WAIT " in block and int(thread[1]) in held:
+                found.setdefault(int(thread[1]), BLOCKED)
+        return found
+
+    def _place(self, number: int, names: Iterable[str]) -> str | None:
+        """The stop point where a session stands."""
+        names = list(names)
+        if not names:
+            return None
+        texts = ", ".join("IS_USED_LOCK(%s)" for _ in names)
+        locks = [f"at {name}@{number}" for name in names]
+        [owners] = self.watch.execute(f"SELECT {texts}", locks)
+        return next((n for n, owner in zip(names, owners, strict=True) if owner == number), None)
 
     def hold(self, driver: Any, names: Iterable[str]) -> None:
         names = list(names)
@@ -149,6 +168,11 @@ class Mysql:
     def let_go(self, driver: Any, names: Iterable[str]) -> None:
         for name in names:
             self.watch.execute("SELECT RELEASE_LOCK(%s)", (f"{name}@{self.number(driver)}",))
+
+    def standing(self, driver: Any, names: Iterable[str]) -> str:
+        name = self._place(self.number(driver), names)
+        assert name is not None, f"stands at none of {names}"
+        return name
 
     def close(self) -> None:
         self.watch.close()
@@ -175,7 +199,7 @@ class Sqlite:
     def number(self, driver: Any) -> int:
         return id(driver)
 
-    def waiting(self, numbers: Iterable[int]) -> dict[int, str]:
+    def waiting(self, held: Held) -> dict[int, str]:
         return {}
 
     def hold(self, driver: Any, names: Iterable[str]) -> None:
@@ -183,6 +207,9 @@ class Sqlite:
 
     def let_go(self, driver: Any, names: Iterable[str]) -> None:
         pass
+
+    def standing(self, driver: Any, names: Iterable[str]) -> str:
+        raise AssertionError("nobody stops here")
 
     def close(self) -> None:
         pass

@@ -75,6 +75,7 @@ class Lab:
             except AssertionError as error:
                 raise AssertionError(
                     f"{title} on {self.database.name}, schedule {' '.join(play.moves)}: {error}\n"
+                    f"stops: {play.passed}\n"
                     f"a: {self.a.results}\nb: {self.b.results}\nlog: {world.log}"
                 ) from error
             for i in range(len(prefix), len(play.moves)):
@@ -119,6 +120,7 @@ class Play:
         self.choices: list[list[str]] = []
         self.at_stop: set[str] = set()
         self.stopped: set[str] = set()  # who stood at a stop point at all
+        self.passed: list[str] = []  # the stop points in the order in which they were left
 
     def run(self) -> None:
         while self._unfinished():
@@ -152,7 +154,7 @@ class Play:
         session = self.sessions[name]
         if name in self.at_stop:
             self.at_stop.discard(name)
-            session.let_go()
+            self.passed.append(f"{name}:{session.go_on()}")
         else:
             session.start(self.left[name].pop(0))
 
@@ -169,7 +171,7 @@ class Play:
             running = {name: s for name, s in self.sessions.items() if s.running and not s.look()}
             if not running:
                 return
-            waiting = database.waiting([session.number for session in running.values()])
+            waiting = database.waiting({s.number: s.held for s in running.values()})
             self.at_stop = {name for name, s in running.items() if waiting.get(s.number) == STOPPED}
             self.stopped |= self.at_stop
             free = [s.running for s in running.values() if s.number not in waiting]

@@ -52,6 +52,8 @@ class Session:
         self.driver: Any = database.open()
         self.number = database.number(self.driver)
         self._thread = None if database.name == "sqlite" else ThreadPoolExecutor(1, name)
+        if self._thread is not None:
+            self._thread.submit(int).result()  # the thread starts with its first task
         self._redo: Step | None = None
         self.running: Future[Any] | None = None
         self.held: set[str] = set()
@@ -64,6 +66,7 @@ class Session:
         self.failed = False
         self.errors: list[BaseException] = []
         self.retries = 0
+        self.met: list[BaseException] = []  # the locks that made it try again
         self.results: list[Any] = []
         self.memory = Memory()
 
@@ -79,6 +82,13 @@ class Session:
             self.database.hold(self.driver, names)
         self._stops = bool(names)
         self.held = set(names)
+
+    def go_on(self) -> str:
+        """From the stop point where it stands, which it will not stop at again; its name."""
+        name = self.database.standing(self.driver, self.held)
+        self.database.let_go(self.driver, [name])
+        self.held.discard(name)
+        return name
 
     def let_go(self) -> None:
         self.database.let_go(self.driver, self.held)
@@ -166,6 +176,7 @@ class Session:
                 if self.backend.translate(code, str(error)) != "busy" or self.retries >= ATTEMPTS:
                     raise
                 self.retries += 1
+                self.met.append(error)
             else:
                 self.world.log += note(value)
                 return value
@@ -226,6 +237,9 @@ class Session:
             )
 
         return step
+
+    def reschedule(self, id: int, priority: int) -> Step:
+        return self.do("reschedule", id, None, None, None, -priority)
 
     def cancel(self, id: int, force: bool = False) -> Step:
         def step() -> str:

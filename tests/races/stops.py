@@ -37,8 +37,11 @@ CREATE PROCEDURE stops_stop_here_(IN p_name VARCHAR(64) CHARACTER SET ascii)
 BEGIN
   DECLARE v_got INT;
   IF FIND_IN_SET(p_name, @stops_names) THEN
+    -- The first lock only tells where the session stands.
+    SELECT GET_LOCK(CONCAT('at ', p_name, '@', CONNECTION_ID()), 60) INTO v_got;
     SELECT GET_LOCK(CONCAT(p_name, '@', CONNECTION_ID()), 60) INTO v_got;
     DO RELEASE_LOCK(CONCAT(p_name, '@', CONNECTION_ID()));
+    DO RELEASE_LOCK(CONCAT('at ', p_name, '@', CONNECTION_ID()));
   END IF;
 END //
 DELIMITER ;

@@ -107,7 +107,6 @@ def test_a_conflict_of_many_keys_shows_a_few():
     assert len(str(error)) < 500
 
 
-@pytest.mark.xfail(strict=True, reason="errors.py has no __reduce__; reported")
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda e: type(e).__name__)
 def test_errors_cross_process_borders(error):
     """A pool of processes pickles what its workers raise."""

@@ -187,7 +187,9 @@ class AsyncQueue:
         )
         poll = Poll(args, check.microseconds(wait, "wait"))
         while True:
-            received = await self.call(receiving.receive(self.core, self.name, poll.args))
+            received = await self.call(
+                receiving.receive(self.core, self.name, poll.args, self.runner.own)
+            )
             pause = poll.after(received)
             if pause is None:
                 break

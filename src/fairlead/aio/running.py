@@ -19,12 +19,16 @@ T = TypeVar("T")
 
 
 class AsyncRunner(Protocol):
+    own: bool  # False: on your connection, in your transaction
+
     async def run(self, call: Call[T]) -> T: ...
     def using(self, connection: Any) -> AsyncRunner: ...
 
 
 class AsyncOwnRunner:
     """Runs each call on a pooled connection of ours, in a transaction of its own."""
+
+    own = True
 
     def __init__(self, target: Target, options: Options) -> None:
         self._target = target
@@ -79,6 +83,8 @@ class ThreadRunner:
     """Runs a whole sync call in one thread hop: for SQLite, where a statement takes microseconds
     and a hop per statement would cost more than the work."""
 
+    own = True
+
     def __init__(self, target: Target, options: Options) -> None:
         self._target = target
         self._sync = OwnRunner(target, options)
@@ -100,6 +106,8 @@ class ThreadRunner:
 
 class AsyncYourRunner:
     """Runs calls on your connection. Never begins, commits, rolls back or repeats."""
+
+    own = False
 
     def __init__(self, target: Target, connection: Any) -> None:
         self._target = target

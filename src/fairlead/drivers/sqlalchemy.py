@@ -76,7 +76,7 @@ class SqlalchemyDriver:
 
 
 class SyncInAsyncDriver:
-    """An AsyncConnection or AsyncSession (or a scoped one): the whole operation runs through its ``run_sync``."""
+    """An AsyncConnection or AsyncSession: the whole operation runs through its ``run_sync``."""
 
     can_copy = False
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from fairlead import limits
-from fairlead.backends.base import Lease, Op, Receive, Received
+from fairlead.backends.base import Lease, Memory, Op, Receive, Received
 from fairlead.errors import InvalidArgument
 from fairlead.operations import check
 from fairlead.operations.call import Call, Core
@@ -50,14 +50,18 @@ def receive_args(
     )
 
 
-def receive(core: Core, queue: str, args: Receive) -> Call[Received]:
-    memory = core.memory(queue)
+def receive(core: Core, queue: str, args: Receive, own: bool) -> Call[Received]:
+    kept = core.memory(queue)
+    # Your transaction may roll back: what it read is not remembered, only where the round stands.
+    memory = kept if own else Memory(kept.channel, kept.credit)
+
+    def start() -> Op[Received]:
+        received = yield from core.backend.receive(queue, args, memory, core.now())
+        kept.channel, kept.credit = memory.channel, memory.credit
+        return received
+
     # Without carried acks a receive may be repeated: what it leased and lost track of expires.
-    return Call(
-        "receive",
-        lambda: core.backend.receive(queue, args, memory, core.now()),
-        repeatable=not args.acks,
-    )
+    return Call("receive", start, repeatable=not args.acks)
 
 
 def leases_of(messages: Sequence[Message]) -> list[Lease]:

@@ -187,7 +187,9 @@ class Queue:
         )
         poll = Poll(args, check.microseconds(wait, "wait"))
         while True:
-            received = self.call(receiving.receive(self.core, self.name, poll.args))
+            received = self.call(
+                receiving.receive(self.core, self.name, poll.args, self.runner.own)
+            )
             pause = poll.after(received)
             if pause is None:
                 break

@@ -18,12 +18,16 @@ T = TypeVar("T")
 
 
 class Runner(Protocol):
+    own: bool  # False: on your connection, in your transaction
+
     def run(self, call: Call[T]) -> T: ...
     def using(self, connection: Any) -> Runner: ...
 
 
 class OwnRunner:
     """Runs each call on a pooled connection of ours, in a transaction of its own."""
+
+    own = True
 
     def __init__(self, target: Target, options: Options) -> None:
         self._target = target
@@ -85,6 +89,8 @@ class OwnRunner:
 
 class YourRunner:
     """Runs calls on your connection. Never begins, commits, rolls back or repeats."""
+
+    own = False
 
     def __init__(self, target: Target, connection: Any) -> None:
         self._target = target

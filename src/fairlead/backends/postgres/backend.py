@@ -208,7 +208,7 @@ class PostgresBackend(Verbs, Insight):
             )
         if hinted:
             hints.took(started, look, bool(trailer[15]), trailer[9])
-            if not rows and not passed:
+            if extra.get("look") or (not rows and not passed):
                 hints.forget()
             hints.given(rows, passed, extra)
         return Received(rows, None if rows else trailer[8], lost)

@@ -20,7 +20,7 @@ from fairlead.backends.base import Row
 
 FRESH = 0.1  # seconds a hint is trusted
 SHARE = 20  # looks may take one part in this many
-DEAR = 0.005  # seconds above which an extra look is worth saving
+DEAR = 0.05  # seconds above which an empty-handed receive does not look at every call
 MOST = 20_000  # channels remembered
 
 Hint = tuple[str, int, int, int]  # channel, rank, due, id
@@ -70,7 +70,7 @@ class Hints:
             self._next_sweep = done + FRESH
             self.swept_us = now_us
         if look:
-            extra = max(0.0, spent - self._usual)
+            extra = max(0.0, spent - self._usual) if self._usual else 0.0
             self._dear = extra > DEAR
             self._next_look = done + max(FRESH, SHARE * extra)
         else:
@@ -103,7 +103,7 @@ class Hints:
             self.floors.update(floors)
 
     def forget(self) -> None:
-        """Everything was looked at and nothing more is ready: start afresh."""
+        """Start afresh: nothing more is ready, or something came back before the hints."""
         self._at.clear()
         self._names.clear()
 

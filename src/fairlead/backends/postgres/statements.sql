@@ -131,7 +131,8 @@ DELETE FROM fairlead.permit WHERE id = :permit::bigint
 
 -- name: permits(now)
 SELECT p.id, p.name, p.created_at, p.expires_at,
-  (SELECT count(*) FROM fairlead.message m WHERE m.state = 'l' AND m.permit_id = p.id)
+  (SELECT count(*) FROM fairlead.queue q JOIN fairlead.message m ON m.lane = q.lane
+    WHERE m.state = 'l' AND m.permit_id = p.id)
 FROM fairlead.permit p WHERE p.expires_at > fairlead.now_us(:now::bigint) ORDER BY p.id
 
 -- name: get(queue, id, key, now)

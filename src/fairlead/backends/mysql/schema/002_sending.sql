@@ -38,6 +38,7 @@ put: BEGIN
     SET v_text = CONCAT(LENGTH(p_body), ' ', v_max_body);
     SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 45009, MESSAGE_TEXT = v_text;
   END IF;
+  -- @stop send.start
   SET v_due = COALESCE(p_due, v_now + p_delay), v_tries = 0;
 
   attempt: LOOP

@@ -49,6 +49,7 @@ receive: BEGIN
     END IF;
   END IF;
 
+  -- @stop receive.start
   IF v_limit IS NOT NULL OR v_limit_rate IS NOT NULL THEN
     SET v_limited = 1;
     SELECT tat INTO v_tat FROM fairlead_limit WHERE queue_id = v_queue_id FOR UPDATE;

@@ -28,7 +28,7 @@ choose: BEGIN
   DECLARE v_version INT DEFAULT SUBSTRING_INDEX(p_versions, ',', 1);
   DECLARE v_round, v_passes, v_ordered, v_busy, v_rest, v_rest_ordered TINYINT DEFAULT 0;
   DECLARE v_found, v_last VARBINARY(255) DEFAULT NULL;
-  DECLARE v_weight, v_want, v_last_weight, v_rest_weight INT DEFAULT 1;
+  DECLARE v_weight, v_want, v_last_weight, v_rest_weight, v_turns INT DEFAULT 1;
   DECLARE v_got, v_pre, v_closed, v_place, v_open, v_channels, v_count, v_room, v_last_got,
     v_last_pre, v_rest_got, v_rest_room INT DEFAULT 0;
   DECLARE v_head, v_interval, v_wait BIGINT DEFAULT NULL;
@@ -58,7 +58,13 @@ choose: BEGIN
     END IF;
   END IF;
 
-  walk: WHILE p_total < p_n OR p_n = 0 DO
+  IF v_single AND p_n > 3 THEN
+    CALL fairlead_walk_(p_lane, v_version, p_n, p_max_rank, p_types, p_now, p_channel, v_from, v_ids,
+      p_total, v_list, v_rows, v_channels, v_turns, v_round, p_budget, v_last);
+    SET p_ids = v_ids, v_open = v_channels, p_seen = v_last IS NOT NULL, v_last_got = 1,
+        v_found = v_last;
+  END IF;
+  walk: WHILE (p_total < p_n OR p_n = 0) AND NOT (v_single AND p_n > 3) DO
     SET v_found = NULL, v_head = NULL;
     IF v_single AND p_n > 0 THEN
       -- No policy anywhere: the next channel and its first message in one step.
@@ -144,7 +150,7 @@ choose: BEGIN
     -- @stop choose.more
     SET v_passes = 1;
     CALL fairlead_more_(p_lane, p_versions, p_version, p_n, p_max_rank, p_types, p_now, v_channels,
-      v_open, v_list, v_rows, p_ids, p_total);
+      v_open, v_turns, v_list, v_rows, p_ids, p_total);
     SET v_last_got = p_total;
   END IF;
   IF p_total = 0 THEN
@@ -158,6 +164,81 @@ choose: BEGIN
     -- The rows came in their order, and the last one's turn is known.
     SET p_channel = v_last, p_credit = IF(v_last_got <= v_last_pre, v_last_pre - v_last_got,
       v_last_weight - 1 - (v_last_got - v_last_pre - 1) MOD v_last_weight);
+  END IF;
+END //
+
+-- The walk where no policy is: first the names of the next channels, each by one probe of the index
+-- (MIN() of constants, and only prepared statements have these), then their first messages in one
+-- statement. Channels whose messages are all locked count as closed. Once round without n channels
+-- is left to fairlead_more_, which takes several messages of each (p_turns is then 0).
+DROP PROCEDURE IF EXISTS fairlead_walk_ //
+CREATE PROCEDURE fairlead_walk_(
+  IN p_lane INT, IN p_version INT, IN p_n INT, IN p_max_rank INT,
+  IN p_types LONGTEXT CHARACTER SET ascii, IN p_now BIGINT, IN p_channel VARBINARY(255),
+  IN p_from VARBINARY(256), OUT p_ids LONGTEXT CHARACTER SET ascii, OUT p_total INT,
+  OUT p_list LONGTEXT CHARACTER SET ascii, OUT p_rows LONGTEXT CHARACTER SET ascii,
+  OUT p_channels INT, OUT p_turns INT, OUT p_round TINYINT, OUT p_budget TINYINT,
+  OUT p_last VARBINARY(255)
+)
+BEGIN
+  DECLARE v_wrapped TINYINT DEFAULT p_channel IS NULL;
+  DECLARE v_names, v_ids, v_list, v_rows LONGTEXT CHARACTER SET ascii;
+  DECLARE v_count, v_got, v_closed INT DEFAULT 0;
+  SET p_ids = NULL, p_total = 0, p_list = '', p_rows = '', p_channels = 0, p_turns = 1, p_round = 0,
+      p_budget = 0, p_last = NULL, @fairlead_lane = p_lane, @fairlead_version = p_version,
+      @fairlead_from = p_from, @fairlead_to = 0xFF;
+  PREPARE fairlead_walk FROM 'SELECT MIN(channel) INTO @fairlead_channel FROM fairlead_message
+    FORCE INDEX (ready) WHERE lane = ? AND state = ''r'' AND version = ? AND channel >= ?
+    AND channel <= ?';
+  walk: REPEAT
+    SET v_names = '', v_count = 0;
+    name: WHILE v_count < p_n - p_total AND NOT p_round DO
+      EXECUTE fairlead_walk USING @fairlead_lane, @fairlead_version, @fairlead_from, @fairlead_to;
+      IF @fairlead_channel IS NULL THEN
+        IF v_wrapped THEN
+          SET p_round = 1;
+          LEAVE name;
+        END IF;
+        SET v_wrapped = 1, @fairlead_from = '', @fairlead_to = p_channel;
+        ITERATE name;
+      END IF;
+      SET v_names = CONCAT(v_names, IF(v_count = 0, '"', ',"'), HEX(@fairlead_channel), '"'),
+          v_count = v_count + 1, @fairlead_from = CONCAT(@fairlead_channel, 0x00),
+          p_round = v_wrapped AND @fairlead_channel <=> p_channel, p_last = @fairlead_channel;
+    END WHILE;
+    IF p_round AND p_total = 0 AND v_closed = 0 AND v_count < p_n THEN
+      SET p_turns = 0, p_channels = v_count;
+      SELECT COALESCE(GROUP_CONCAT('[', n, ',"', name, '",1,0,', p_n, ',0,0,1]' ORDER BY n), '')
+        INTO p_list FROM JSON_TABLE(CONCAT('[', v_names, ']'), '$[*]'
+          COLUMNS (n FOR ORDINALITY, name VARCHAR(510) PATH '$')) names;
+    ELSEIF v_count > 0 THEN
+      SELECT GROUP_CONCAT(id ORDER BY n), COUNT(id),
+             GROUP_CONCAT(IF(id IS NULL, NULL, CONCAT('[', n, ',"', name, '",1,0,', p_n, ',0,1,1]'))
+               ORDER BY n),
+             GROUP_CONCAT(IF(id IS NULL, NULL, CONCAT('[', n, ',1,0,', id, ']')) ORDER BY n)
+        INTO v_ids, v_got, v_list, v_rows
+        FROM (
+          SELECT p_channels + v_closed + n AS n, name, (
+                   SELECT id FROM fairlead_message FORCE INDEX (ready)
+                    WHERE lane = p_lane AND state = 'r' AND version = p_version
+                      AND channel = UNHEX(names.name) AND `rank` <= p_max_rank
+                      AND (expires_at IS NULL OR expires_at > p_now)
+                      AND (p_types IS NULL OR LOCATE(CONCAT('"', HEX(type), '"'), p_types) > 0)
+                    ORDER BY `rank`, due_at, id LIMIT 1 FOR UPDATE SKIP LOCKED) AS id
+            FROM JSON_TABLE(CONCAT('[', v_names, ']'), '$[*]'
+                   COLUMNS (n FOR ORDINALITY, name VARCHAR(510) PATH '$')) names) heads;
+      IF v_got > 0 THEN
+        SET p_ids = CONCAT_WS(',', p_ids, v_ids), p_total = p_total + v_got,
+            p_list = CONCAT(p_list, IF(p_list = '', '', ','), v_list),
+            p_rows = CONCAT(p_rows, IF(p_rows = '', '', ','), v_rows),
+            p_channels = p_channels + v_got;
+      END IF;
+      SET v_closed = v_closed + v_count - v_got, p_budget = v_closed >= 256;
+    END IF;
+  UNTIL p_total >= p_n OR p_round OR p_budget END REPEAT;
+  DEALLOCATE PREPARE fairlead_walk;
+  IF p_total > 0 THEN
+    SET p_last = UNHEX(SUBSTRING_INDEX(SUBSTRING_INDEX(p_list, '"', -2), '"', 1));
   END IF;
 END //
 
@@ -184,12 +265,12 @@ DROP PROCEDURE IF EXISTS fairlead_more_ //
 CREATE PROCEDURE fairlead_more_(
   IN p_lane INT, IN p_versions LONGTEXT CHARACTER SET ascii, IN p_version INT, IN p_n INT,
   IN p_max_rank INT, IN p_types LONGTEXT CHARACTER SET ascii, IN p_now BIGINT, IN p_channels INT,
-  IN p_open INT, IN p_list LONGTEXT CHARACTER SET ascii,
+  IN p_open INT, IN p_turns INT, IN p_list LONGTEXT CHARACTER SET ascii,
   INOUT p_rows LONGTEXT CHARACTER SET ascii, INOUT p_ids LONGTEXT CHARACTER SET ascii,
   INOUT p_total INT
 )
 BEGIN
-  DECLARE v_turns INT DEFAULT 1;
+  DECLARE v_turns INT DEFAULT p_turns;
   DECLARE v_place, v_weight, v_pre, v_room, v_ordered, v_got, v_more, v_want, v_count INT;
   DECLARE v_name VARCHAR(510) CHARACTER SET ascii;
   DECLARE v_list, v_ids LONGTEXT CHARACTER SET ascii;

@@ -202,6 +202,7 @@ BEGIN
   CALL fairlead_durations_(v);
   CALL fairlead_open_(v_own);
   CALL fairlead_queue_(p_queue, NULL, v_id, v_lane, v_now);
+  -- @stop policy_set.write
   REPLACE INTO fairlead_policy (queue_id, channel, max_concurrency, rate_count, rate_period_us, burst,
       weight, paused, ordered, max_size)
     VALUES (v_id, p_channel, JSON_VALUE(v, '$.max_concurrency'), JSON_VALUE(v, '$.rate_count'),

@@ -28,6 +28,7 @@ BEGIN
      WHERE lane = p_lane AND state = 'l' AND wake_at <= p_now ORDER BY wake_at, id LIMIT p_limit
      FOR UPDATE SKIP LOCKED) ended;
   IF p_ended > 0 THEN
+    -- @stop sweep.recover
     CALL fairlead_recover_(p_queue_id, v_ids, p_now, p_recovered, p_killed);
   END IF;
 
@@ -64,6 +65,7 @@ BEGIN
       SELECT p.id FROM JSON_TABLE(CONCAT('[', v_permits, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
         STRAIGHT_JOIN fairlead_permit p ON p.id = j.id
        WHERE p.expires_at <= p_now FOR UPDATE SKIP LOCKED) past;
+    -- @stop sweep.permits
     UPDATE JSON_TABLE(CONCAT('[', p_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
       STRAIGHT_JOIN fairlead_message m ON m.id = j.id
       STRAIGHT_JOIN fairlead_permit p ON p.id = m.permit AND p.expires_at > p_now

@@ -81,6 +81,7 @@ DECLARE
   v_due bigint := coalesce(p_due, v_now + p_delay);
   v_full record;
 BEGIN
+  -- @stop send.start
   IF octet_length(p_body) > q.max_body THEN
     PERFORM fairlead.check_bodies(q, octet_length(p_body));
   END IF;
@@ -147,6 +148,7 @@ BEGIN
       FROM unnest(p_channels) c;
     RETURN;
   END IF;
+  -- @stop send.write
   BEGIN
     SELECT k.ids, k.outcome, k.sent INTO v_ids, v_outcome, v_sent FROM fairlead.send_write(
       q, v_ids, v_outcome, p_channels, p_bodies, p_json, p_ranks, p_dues, p_delays, p_keys,
@@ -165,8 +167,8 @@ BEGIN
   RETURN QUERY SELECT * FROM unnest(v_ids, v_outcome);
 END $$;
 
--- The writing part of send_rows. Keyed rows are inserted in the order of their keys, so that two
--- calls with the same keys wait for each other and never deadlock.
+-- The writing part of send_rows. Keyed rows are inserted, and their holders locked, in the order of
+-- their keys, so that two calls with the same keys wait for each other and never deadlock.
 CREATE FUNCTION fairlead.send_write(
   q fairlead.queue, p_ids bigint[], p_outcome text[], p_channels text[], p_bodies bytea[],
   p_json int[], p_ranks int[], p_dues bigint[], p_delays bigint[], p_keys text[], p_conflicts text,
@@ -206,9 +208,11 @@ BEGIN
         ON CONFLICT (lane, key) WHERE key IS NOT NULL DO NOTHING
         RETURNING m.id
     )
-    SELECT array_agg(t.i) FILTER (WHERE w.id IS NULL), count(w.id) + sent INTO v_todo, sent
+    SELECT array_agg(t.i ORDER BY p_keys[t.i] COLLATE "C") FILTER (WHERE w.id IS NULL), count(w.id) + sent
+      INTO v_todo, sent
       FROM unnest(v_todo) t(i) LEFT JOIN written w ON w.id = p_ids[t.i];
     EXIT WHEN v_todo IS NULL;
+    -- @stop send.holder
     -- What is left met a holder of its key.
     FOREACH v_i IN ARRAY v_todo LOOP
       IF substr(p_conflicts, v_i, 1) = 'r' THEN
@@ -247,6 +251,7 @@ BEGIN
       END IF;
       ids[v_i] := v_old.id;
       v_todo := array_remove(v_todo, v_i);
+      -- @stop send.next
     END LOOP;
   END LOOP;
   -- A collapsed item has the id of the item that was sent for it.

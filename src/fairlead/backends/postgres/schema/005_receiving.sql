@@ -17,7 +17,7 @@ CREATE TYPE fairlead.delivery AS (
 -- Expire, recover, promote: at most p_limit rows each. The floors are times below which the caller
 -- has swept lately: dead index entries before them are not visited again.
 CREATE FUNCTION fairlead.sweep(q fairlead.queue, p_limit int, p_now bigint, p_lease_floor bigint, p_due_floor bigint,
-  OUT activated int, OUT recovered int, OUT killed int, OUT expired int, OUT removed int)
+  OUT activated int, OUT recovered int, OUT killed int, OUT expired int, OUT removed int, OUT lapsed int)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -28,7 +28,7 @@ DECLARE
   v_alive bigint[];
   v_dead bigint[];
 BEGIN
-  activated := 0; recovered := 0; killed := 0; expired := 0; removed := 0;
+  activated := 0; recovered := 0; killed := 0; expired := 0; removed := 0; lapsed := 0;
 
   WITH gone AS (
     DELETE FROM fairlead.message m WHERE m.id = ANY (ARRAY(
@@ -44,12 +44,14 @@ BEGIN
       ORDER BY m.lease_until LIMIT p_limit FOR UPDATE SKIP LOCKED) x;
   -- @stop sweep.recover
   IF v_ids IS NOT NULL THEN
+    lapsed := cardinality(v_ids);
     IF v_permits IS NOT NULL THEN
       -- Deleting an expired permit is what keeps a late heartbeat from reviving it. One that is
       -- locked is being extended right now: its leases are left for the next sweep.
       DELETE FROM fairlead.permit p WHERE p.id = ANY (ARRAY(
         SELECT o.id FROM fairlead.permit o WHERE o.id = ANY (v_permits) AND o.expires_at <= p_now
         FOR UPDATE SKIP LOCKED));
+      -- @stop sweep.permits
       WITH moved AS (
         UPDATE fairlead.message m SET lease_until = p.expires_at FROM fairlead.permit p
           WHERE m.id = ANY (v_ids) AND p.id = m.permit_id RETURNING m.id)

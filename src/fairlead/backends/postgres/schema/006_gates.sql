@@ -76,9 +76,14 @@ BEGIN
   IF v_names IS NULL THEN
     RETURN;
   END IF;
+  -- @stop receive.judge
   IF v_gates IS NOT NULL THEN
     IF v_missing IS NOT NULL THEN
-      INSERT INTO fairlead.gate (queue_id, channel) SELECT q.id, c FROM unnest(v_missing) c
+      -- Whoever is making the same gate in an open transaction is not waited for: the advisory lock
+      -- says so, and the channel is passed by. (Few at a time: those locks are a scarce resource.)
+      INSERT INTO fairlead.gate (queue_id, channel)
+        SELECT q.id, c FROM unnest(v_missing[1:500]) c
+        WHERE pg_try_advisory_xact_lock(hashtextextended('fairlead.gate.' || q.id || '.' || c, 0))
         ON CONFLICT (queue_id, channel) DO NOTHING;
     END IF;
     IF p_wait && v_gates THEN
@@ -124,7 +129,7 @@ DECLARE
   v_most int := p_skip + p_quota;
 BEGIN
   FOR r IN
-    SELECT x.*, fairlead.lock_row(x.id) AS locked FROM (
+    SELECT x.*, fairlead.lock_row(x.id, p_channel, x.rank, x.due_at, x.version, x.type) AS locked FROM (
       SELECT * FROM (
         (SELECT m.id, m.rank, m.due_at, true AS begun, m.version, m.type, m.expires_at FROM fairlead.message m
           WHERE m.lane = p_lane AND m.channel = p_channel AND m.begun AND m.state = 'r'
@@ -145,10 +150,16 @@ BEGIN
   END LOOP;
 END $$;
 
--- True if the ready row could be locked at once.
-CREATE FUNCTION fairlead.lock_row(p_id bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+-- True if the ready row could be locked at once and is still what was seen: a reschedule or a
+-- replace may have given it another place, or another channel, in the meantime.
+CREATE FUNCTION fairlead.lock_row(p_id bigint, p_channel text, p_rank int, p_due bigint, p_version int, p_type text)
+RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM 1 FROM fairlead.message m WHERE m.id = p_id AND m.state = 'r' FOR UPDATE SKIP LOCKED;
+  -- @stop ordered.lock
+  PERFORM 1 FROM fairlead.message m
+    WHERE m.id = p_id AND m.state = 'r' AND m.channel = p_channel AND m.rank = p_rank AND m.due_at = p_due
+      AND m.version = p_version AND m.type IS NOT DISTINCT FROM p_type
+    FOR UPDATE SKIP LOCKED;
   RETURN FOUND;
 END $$;
 
@@ -163,6 +174,7 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE v_version int := p_versions[1];
 BEGIN
+  -- @stop receive.take
   IF cardinality(p_versions) = 1 AND p_ordered IS NULL THEN
     SELECT array_agg(s.id), array_agg(s.i), array_agg(s.credit), array_agg(s.rank), array_agg(s.due_at)
       INTO take.ids, take.idx, take.credits, take.ranks, take.dues FROM (

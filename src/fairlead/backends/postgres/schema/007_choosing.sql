@@ -65,6 +65,7 @@ BEGIN
   IF q.limit_concurrency IS NOT NULL OR q.limit_rate_count IS NOT NULL THEN
     PERFORM 1 FROM fairlead.queue_gate g WHERE g.queue_id = q.id FOR UPDATE;
     SELECT * INTO q FROM fairlead.queue WHERE id = q.id;
+    -- @stop receive.limit
     v_now := fairlead.now_us(p_given);
     IF q.limit_concurrency IS NOT NULL THEN
       v_n := least(v_n, q.limit_concurrency - (SELECT count(*) FROM (
@@ -346,6 +347,7 @@ DECLARE
   v_ack_channels text[];
   v_sweep boolean := p_sweep OR p_now IS NOT NULL;
   v_swept boolean := false;
+  v_hints boolean := true;
   s record;
   c record;
   v_no bigint;
@@ -360,18 +362,21 @@ BEGIN
       SELECT 1 FROM fairlead.permit p WHERE p.id = p_permit AND p.expires_at > v_now) THEN
     RAISE EXCEPTION 'permit % has expired', p_permit USING ERRCODE = 'FL008', DETAIL = p_permit::text;
   END IF;
+  -- @stop receive.start
   IF cardinality(p_ack_ids) > 0 THEN
     IF q.max_concurrency IS NOT NULL OR q.rate_count IS NOT NULL OR q.ordered <> 0
        OR EXISTS (SELECT 1 FROM fairlead.policy p WHERE p.queue_id = q.id) THEN
       v_ack_channels := ARRAY(SELECT DISTINCT m.channel FROM fairlead.message m WHERE m.id = ANY (p_ack_ids));
     END IF;
     v_lost := fairlead.ack_rows(p_queue, p_ack_ids, p_ack_deliveries, false, p_now);
+    -- @stop receive.acked
   END IF;
 
   LOOP
     IF v_sweep THEN
       v_swept := true;
       s := fairlead.sweep(q, 1000, v_now, coalesce(p_lease_floor, 0), coalesce(p_due_floor, 0));
+      v_hints := s.recovered = 0; -- what is recovered lies before the hints
       IF s.recovered + s.killed + s.expired > 0 THEN
         INSERT INTO fairlead.tally (queue_id, at, recovered, killed, expired, errors)
           VALUES (q.id, v_now, nullif(s.recovered, 0), nullif(s.killed, 0), nullif(s.expired, 0), nullif(s.killed, 0));
@@ -383,7 +388,8 @@ BEGIN
       v_sweep := true;
     ELSE
       c := fairlead.choose(q, p_n, p_version, p_types, v_max_rank, p_max_bytes, p_channel, p_credit,
-        p_versions, p_hint_channels, p_hint_ranks, p_hint_dues, p_hint_ids, p_floors, v_ack_channels, p_now);
+        CASE WHEN v_hints THEN p_versions END, CASE WHEN v_hints THEN p_hint_channels ELSE '{}' END,
+        p_hint_ranks, p_hint_dues, p_hint_ids, p_floors, v_ack_channels, p_now);
       EXIT WHEN v_swept OR cardinality(c.ids) >= p_n;
       v_sweep := true;
     END IF;
@@ -419,6 +425,9 @@ BEGIN
     END IF;
   ELSE
     v_extra := '{}';
+  END IF;
+  IF NOT v_hints THEN
+    v_extra := v_extra || '{"look": true}';
   END IF;
   IF cardinality(v_lost) > 0 THEN
     v_extra := v_extra || jsonb_build_object('lost', v_lost);

@@ -23,7 +23,7 @@ BEGIN
     activated := activated + s.activated;
     recovered := recovered + s.recovered;
     killed := killed + s.killed;
-    more := more OR s.activated >= p_limit OR s.recovered + s.killed >= p_limit OR s.removed >= p_limit;
+    more := more OR s.activated >= p_limit OR s.lapsed >= p_limit OR s.removed >= p_limit;
 
     DELETE FROM fairlead.message m WHERE m.id = ANY (ARRAY(
       SELECT d.id FROM fairlead.message d WHERE d.lane = q.lane AND d.state = 'd'

@@ -1,0 +1,118 @@
+"""The sessions of docs/sql.md, held by the real clients against real servers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pymysql
+import pytest
+
+import fairlead
+from fairlead import Send
+from tests import servers
+from tests.docs.pages import ROOT, blocks
+from tests.docs.sessions import answers, normal, steps
+
+PAGE = ROOT / "docs" / "sql.md"
+URLS = {"psql": servers.postgres_url, "mariadb": servers.mysql_url}
+SCHEMAS = {
+    "psql": (ROOT / "src/fairlead/backends/postgres/schema", r"CREATE FUNCTION fairlead\.(\w+)\("),
+    "mariadb": (ROOT / "src/fairlead/backends/mysql/schema", r"CREATE PROCEDURE (fairlead_\w+)\("),
+}
+
+
+@pytest.mark.parametrize("client", list(URLS))
+def test_the_session_is_what_the_client_shows(client: str, tmp_path: Path) -> None:
+    url = URLS[client]("sql_page")
+    with fairlead.connect(url) as db:
+        db.migrate()
+    sessions = [
+        (block, *step)
+        for block in blocks(PAGE)
+        if block.language == "sql" and block.tags == (client,)
+        for step in steps(block)
+    ]
+    assert len(sessions) > 10
+    real = answers(client, url, [statement for _, statement, _ in sessions], tmp_path)
+    for (block, statement, shown), answer in zip(sessions, real, strict=True):
+        assert normal(answer) == normal(shown), (
+            f"{block.place}\n{statement}\nthe page shows:\n{shown}\nthe client says:\n{answer}"
+        )
+    check_grants(client, url)
+
+
+def check_grants(client: str, url: str) -> None:
+    """The roles that the page made can do their work through the library too, and no more."""
+    if client == "psql":
+        with psycopg.connect(url, autocommit=True) as admin:
+            admin.execute("ALTER ROLE shop_sender LOGIN")
+            admin.execute("ALTER ROLE shop_worker LOGIN")
+        sender, worker = (url.replace("postgres@", f"shop_{who}@") for who in ("sender", "worker"))
+    else:
+        sender = worker = url.replace("root@", "shop_app@")
+        parts = urlsplit(url)
+        for user, allowed in (("shop_sender", "send"), ("shop_worker", "receive")):
+            connection = pymysql.connect(
+                host=parts.hostname or "",
+                port=parts.port or 0,
+                user=user,
+                database=parts.path[1:],
+                autocommit=True,
+            )
+            calls = {
+                "send": "CALL fairlead_send('orders', '1', NULL)",
+                "receive": "CALL fairlead_receive('orders', 1, NULL)",
+            }
+            with connection, connection.cursor() as cursor:
+                cursor.execute(calls.pop(allowed))
+                assert len(cursor.fetchall()) == 1
+                while cursor.nextset():
+                    pass
+                with pytest.raises(pymysql.err.OperationalError, match="denied"):
+                    cursor.execute(calls.popitem()[1])
+    with fairlead.connect(sender) as db:
+        db.queue("orders").send(1, key="k")
+        db.queue("orders").send(2, key="k", on_conflict="replace")
+        db.queue("orders").send_many([Send(n, key=f"k{n}") for n in range(3)])
+        db.queue("orders").send_many(range(2000))
+    with fairlead.connect(worker) as db:
+        queue = db.queue("orders")
+        batch = queue.receive(2000)
+        batch.pop().fail("boom", delay=60)
+        batch.pop().kill("boom")
+        queue.ack(batch)
+        assert queue.receive(10) != []
+        if client == "psql":
+            with pytest.raises(fairlead.DatabaseError, match="may not use Fairlead"):
+                queue.drop()
+
+
+def test_every_sql_block_is_a_session() -> None:
+    for block in blocks(PAGE):
+        assert block.language != "sql" or block.tags in (("psql",), ("mariadb",)), block.place
+
+
+@pytest.mark.parametrize("client", list(SCHEMAS))
+def test_the_tables_name_functions_that_exist_with_their_arguments(client: str) -> None:
+    directory, made = SCHEMAS[client]
+    text = "\n".join(path.read_text("utf-8") for path in sorted(directory.glob("*.sql")))
+    heading = "## PostgreSQL" if client == "psql" else "## MySQL and MariaDB"
+    section = PAGE.read_text("utf-8").split(f"{heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| `([\w.]+)\(([^`]*)\)` \|", section, flags=re.MULTILINE)
+    assert len(rows) > 20
+    for name, shown in rows:
+        wanted = name.removeprefix("fairlead.")
+        found = re.search(
+            made.replace(r"(\w+)", wanted).replace(r"(fairlead_\w+)", wanted)
+            + r"(.*?)\)\s*\n?(?:RETURNS|BEGIN|LANGUAGE|put:)",
+            text,
+            flags=re.DOTALL,
+        )
+        assert found, f"{name} does not exist"
+        given = found[1].split("OUT ")[0] if client == "psql" else found[1]
+        real = re.findall(r"\bp_(\w+) ", given)
+        named = [word for word in re.split(r"[\s,\[\]]+", shown) if word]
+        assert named == [word for word in real if word != "now"], f"{name}: {named} != {real}"
