@@ -263,7 +263,7 @@ def test_10_14_rows_behind_the_hint_are_found_soon(queue, doors, backend, how):
         if how == "late commit":
             mine.begin()
             queue.using(mine.connection).send("behind")
-        queue.send_many(["behind" if how != "late commit" else "x", *range(300)])
+        queue.send_many(["behind" if how != "late commit" else "x", *range(3000)])
         [first] = queue.receive(1, lease=0.3 if how == "recover" else 60)
         seen: list[Any] = []
         for _ in range(10):

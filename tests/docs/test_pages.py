@@ -7,11 +7,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+import fairlead
 from tests import servers
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, links
 
@@ -53,14 +55,13 @@ def substitutes(page: Path) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("page", SNIPPETS, ids=_name)
-def test_the_snippets_run(page: Path, tmp_path: Path) -> None:
+def run(page: Path, found: list[tuple[str, str]], cwd: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "FAIRLEAD_URL"}
     environment["PYTHONPATH"] = str(ROOT)
-    environment["FAIRLEAD_DOCS"] = json.dumps(substitutes(page))
+    environment["FAIRLEAD_DOCS"] = json.dumps(found)
     done = subprocess.run(
         [sys.executable, "-W", "error::ResourceWarning", "-m", "tests.docs.runner", str(page)],
-        cwd=tmp_path,
+        cwd=cwd,
         env=environment,
         capture_output=True,
         text=True,
@@ -68,6 +69,19 @@ def test_the_snippets_run(page: Path, tmp_path: Path) -> None:
         timeout=100,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", SNIPPETS, ids=_name)
+def test_the_snippets_run(page: Path, tmp_path: Path) -> None:
+    run(page, substitutes(page), tmp_path)
+
+
+@pytest.mark.parametrize("url", [servers.postgres_url, servers.mysql_url])
+def test_the_tutorial_is_the_same_on_servers(url: Callable[[str], str], tmp_path: Path) -> None:
+    database = url("docs_tutorial")
+    with fairlead.connect(database) as db:
+        db.migrate()
+    run(ROOT / "docs" / "tutorial.md", [("sqlite:///tutorial.db", database)], tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pymysql
 from pymysql.cursors import Cursor
+from pymysql.err import MySQLError, OperationalError
 
 from fairlead.backends.base import Copy, Rows, Value
 from fairlead.backends.mysql.literals import fill
@@ -46,7 +47,7 @@ class PyMysqlDriver:
         if self._packet is None:
             self._packet = cast(int, self.execute("SELECT @@session.max_allowed_packet", ())[0][0])
         if len(statement) + 1024 > self._packet:
-            raise pymysql.err.OperationalError(*TOO_LARGE)
+            raise OperationalError(*TOO_LARGE)
 
     def copy(self, copy: Copy) -> None:
         raise NotImplementedError("MySQL has no COPY")
@@ -66,7 +67,8 @@ class PyMysqlDriver:
             self.connection.close()
 
     def code(self, error: BaseException) -> str | None:
-        if not isinstance(error, pymysql.err.MySQLError):
+        # Not pymysql.err.MySQLError: install_as_MySQLdb() and Django put a second copy there.
+        if not isinstance(error, MySQLError):
             return None
         number = error.args[0] if error.args else 0
         if not isinstance(number, int) or number in GONE_NUMBERS:

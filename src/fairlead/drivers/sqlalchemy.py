@@ -26,13 +26,14 @@ def error_code(error: BaseException) -> str | None:
     for candidate in (inner, getattr(inner, "__cause__", None)):
         if candidate is None:
             continue
+        # MySQL's number first: PyMySQL's errors have an SQLSTATE too, which says less.
+        args = getattr(candidate, "args", ())
+        if args and isinstance(args[0], int):
+            return str(args[0])
         for name in ("sqlstate", "pgcode", "sqlite_errorname"):
             value = getattr(candidate, name, None)
             if isinstance(value, str):
                 return value
-        args = getattr(candidate, "args", ())
-        if args and isinstance(args[0], int):
-            return str(args[0])
     if getattr(error, "connection_invalidated", False):
         return GONE
     return None

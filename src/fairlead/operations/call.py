@@ -35,3 +35,7 @@ class Core:
 
     def memory(self, queue: str) -> Memory:
         return self.memories.setdefault(queue, Memory())
+
+    def look_again(self, queue: str) -> None:
+        """Something of ours now lies before what its consumer has read: forget how far that was."""
+        self.memory(queue).extra = None

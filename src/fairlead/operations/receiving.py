@@ -168,7 +168,12 @@ def _details(details: Any) -> bytes | None:
 
 
 def release(core: Core, queue: str) -> Verb:
-    return lambda leases, strict: core.backend.release(queue, leases, strict, core.now())
+    def verb(leases: Sequence[Lease], strict: bool) -> Op[list[int]]:
+        lost = yield from core.backend.release(queue, leases, strict, core.now())
+        core.look_again(queue)
+        return lost
+
+    return verb
 
 
 def extend_one(core: Core, queue: str, message: Message, lease: Duration | None) -> Call[int]:

@@ -94,6 +94,8 @@ def _repeatable(rows: list[SendRow]) -> bool:
 
 def _send(core: Core, queue: str, rows: list[SendRow]) -> Op[list[tuple[int, str]]]:
     outcomes = yield from core.backend.send(queue, rows, core.now())
+    if rows[0][4] is not None or rows[-1][4] is not None:  # an absolute time may be in the past
+        core.look_again(queue)
     for (id, outcome), row in zip(outcomes, rows, strict=True):
         if outcome == base.CONFLICT:
             keys = [r[6] for (_, o), r in zip(outcomes, rows, strict=True) if o == base.CONFLICT]

@@ -207,7 +207,7 @@ class PostgresBackend(Verbs, Insight):
                 queue, args, memory, hints, passed, look, now
             )
         if hinted:
-            hints.took(started, look, bool(trailer[15]), trailer[9])
+            hints.took(started, look, bool(trailer[15]), trailer[9], trailer[5], args.n)
             if extra.get("look") or (not rows and not passed):
                 hints.forget()
             hints.given(rows, passed, extra)

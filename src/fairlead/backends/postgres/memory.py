@@ -7,6 +7,9 @@ lies before a hint (released, recovered, committed late) is found by *looking*: 
 from its start. A hint is good for 100 ms; only where looking is dear, because dead entries are in
 the way, are looks spread so that they take a twentieth of the time. Before it says "empty", a
 receive looks.
+
+Hints cost a little on every call, so with many channels they are only passed while they help: when
+a look has lately read many more index entries than it gave messages.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ FRESH = 0.1  # seconds a hint is trusted
 SHARE = 20  # looks may take one part in this many
 DEAR = 0.05  # seconds above which an empty-handed receive does not look at every call
 MOST = 20_000  # channels remembered
+DEAD = 4  # index entries read per message, above which dead ones are in the way …
+USEFUL = 5.0  # … and for how many seconds hints are passed after that
 
 Hint = tuple[str, int, int, int]  # channel, rank, due, id
 
@@ -39,6 +44,7 @@ class Hints:
         self._dear = False
         self._next_look = 0.0
         self._next_sweep = 0.0
+        self._useful_until = 0.0
 
     def look_due(self) -> bool:
         """Is it time for a receive that looks?"""
@@ -54,17 +60,26 @@ class Hints:
     def near(self, channel: str | None, n: int, look: bool) -> list[Hint]:
         """The hints of the channels that a receive of ``n`` after ``channel`` may meet, by name;
         for a look without those that are due for one."""
-        names = self._names
-        if len(names) > 2 * n:
-            start = 0 if channel is None else bisect_right(names, channel)
-            names = sorted({*names[start : start + n], *names[: max(0, start + n - len(names))]})
+        if len(self._names) > 1 and time.monotonic() > self._useful_until:
+            return []
+        names = self._around(channel, n)
         at = self._at
         oldest = time.monotonic() - FRESH if look else float("-inf")
         return [(name, *at[name][:3]) for name in names if at[name][3] > oldest]
 
-    def took(self, started: float, look: bool, swept: bool, now_us: int) -> None:
+    def _around(self, channel: str | None, n: int) -> list[str]:
+        """The next n names after this one, round the end, by name."""
+        names = self._names
+        if len(names) <= 2 * n:
+            return names
+        start = 0 if channel is None else bisect_right(names, channel)
+        return names[: max(0, start + n - len(names))] + names[start : start + n]
+
+    def took(self, started: float, look: bool, swept: bool, now_us: int, read: int, n: int) -> None:
         """Remember how long a receive took, and when the next look is worth it."""
         done = time.monotonic()
+        if read > DEAD * n + 200:
+            self._useful_until = done + USEFUL
         spent = done - started
         if swept:
             self._next_sweep = done + FRESH

@@ -16,7 +16,7 @@ CREATE PROCEDURE fairlead_receive_(
   OUT p_retry BIGINT
 )
 receive: BEGIN
-  DECLARE v_queue_id, v_lane, v_limit, v_limit_rate, v_limit_burst, v_leased, v_oldest, v_newest,
+  DECLARE v_queue_id, v_lane, v_limit, v_limit_rate, v_limit_burst, v_leased, v_version, v_older,
     v_count INT DEFAULT NULL;
   DECLARE v_paused, v_plain, v_gates, v_limited, v_budget TINYINT DEFAULT 0;
   DECLARE v_lease, v_retention, v_limit_period, v_now, v_tat, v_interval, v_tolerance, v_base,
@@ -68,7 +68,8 @@ receive: BEGIN
     SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) INTO v_now;
   END IF;
 
-  -- Is there anything to sweep, and anything ready? Five index probes in one statement.
+  -- Is there anything to sweep, and anything ready? Four index probes in one statement. Versions
+  -- are asked for backwards: in front lie entries that the server has not removed yet.
   look: LOOP
     SELECT (SELECT expires_at FROM fairlead_message FORCE INDEX (expiry)
              WHERE lane = v_lane AND expires_at <= v_now LIMIT 1),
@@ -77,10 +78,8 @@ receive: BEGIN
            (SELECT wake_at FROM fairlead_message FORCE INDEX (wake)
              WHERE lane = v_lane AND state = 's' ORDER BY wake_at LIMIT 1),
            COALESCE(p_version, (SELECT version FROM fairlead_message FORCE INDEX (ready)
-             WHERE lane = v_lane AND state = 'r' ORDER BY version LIMIT 1)),
-           COALESCE(p_version, (SELECT version FROM fairlead_message FORCE INDEX (ready)
              WHERE lane = v_lane AND state = 'r' ORDER BY version DESC LIMIT 1))
-      INTO v_expiry, v_end, v_due, v_oldest, v_newest;
+      INTO v_expiry, v_end, v_due, v_version;
     IF v_activated IS NOT NULL AND (v_expiry <= v_now OR v_end <= v_now OR v_due <= v_now) THEN
       CALL fairlead_sweep_(v_queue_id, v_lane, 1000, v_now, v_activated, v_recovered, v_killed,
         v_expired, v_gone, v_ended);
@@ -112,12 +111,13 @@ receive: BEGIN
       SET v_room = GREATEST(v_room, 0);
     END IF;
 
-    IF v_oldest IS NOT NULL THEN
-      SET v_versions = v_oldest;
-      WHILE v_oldest < v_newest DO
-        SELECT version INTO v_oldest FROM fairlead_message FORCE INDEX (ready)
-         WHERE lane = v_lane AND state = 'r' AND version > v_oldest ORDER BY version LIMIT 1;
-        SET v_versions = CONCAT(v_versions, ',', v_oldest);
+    IF v_version IS NOT NULL THEN
+      SET v_versions = v_version;
+      WHILE p_version IS NULL AND v_version IS NOT NULL DO
+        SET v_older = NULL;
+        SELECT version INTO v_older FROM fairlead_message FORCE INDEX (ready)
+         WHERE lane = v_lane AND state = 'r' AND version < v_version ORDER BY version DESC LIMIT 1;
+        SET v_version = v_older, v_versions = CONCAT_WS(',', v_versions, v_older);
       END WHILE;
       CALL fairlead_choose_(v_queue_id, v_lane, v_plain AND p_credit = 0,
         v_versions, p_version, v_room, -COALESCE(p_min_priority, -2147483647), p_types, p_max_bytes,

@@ -182,6 +182,7 @@ CREATE PROCEDURE fairlead_walk_(
 )
 BEGIN
   DECLARE v_wrapped TINYINT DEFAULT p_channel IS NULL;
+  DECLARE v_before VARBINARY(255) DEFAULT NULL;
   DECLARE v_names, v_ids, v_list, v_rows LONGTEXT CHARACTER SET ascii;
   DECLARE v_count, v_got, v_closed INT DEFAULT 0;
   SET p_ids = NULL, p_total = 0, p_list = '', p_rows = '', p_channels = 0, p_turns = 1, p_round = 0,
@@ -200,7 +201,13 @@ BEGIN
           LEAVE name;
         END IF;
         SET v_wrapped = 1, @fairlead_from = '', @fairlead_to = p_channel;
-        ITERATE name;
+        -- The usual end: no channel before the last one served. Asked backwards, since in front of
+        -- a busy channel's first message lie entries that the server has not removed yet.
+        SELECT channel INTO v_before FROM fairlead_message FORCE INDEX (ready)
+         WHERE lane = p_lane AND state = 'r' AND version = p_version AND channel < p_channel
+         ORDER BY channel DESC LIMIT 1;
+        IF v_before IS NOT NULL THEN ITERATE name; END IF;
+        SET @fairlead_channel = p_channel;
       END IF;
       SET v_names = CONCAT(v_names, IF(v_count = 0, '"', ',"'), HEX(@fairlead_channel), '"'),
           v_count = v_count + 1, @fairlead_from = CONCAT(@fairlead_channel, 0x00),

@@ -329,7 +329,9 @@ END $$;
 
 -- The whole receive. The last row has no id and tells the consumer what to remember: channel and
 -- attempts (its cursor and credit), due_at (retry after, µs), created_at (now), and headers: JSON
--- with the lost acks, the versions seen and the lease floors of limited channels.
+-- with the lost acks, the versions seen and the lease floors of limited channels. Its version is
+-- the number of ready index entries that were read: many more than messages given means that dead
+-- entries are in the way.
 CREATE FUNCTION fairlead.receive_rows(
   p_queue text, p_n int, p_lease bigint, p_version int, p_types text[], p_min_priority int,
   p_max_bytes bigint, p_permit bigint, p_ack_ids bigint[], p_ack_deliveries int[], p_channel text,
@@ -353,6 +355,7 @@ DECLARE
   v_no bigint;
   v_after bigint;
   v_extra jsonb;
+  v_read bigint := pg_stat_get_xact_tuples_returned('fairlead.message_ready'::regclass);
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'receive needs the isolation level READ COMMITTED, this transaction has %',
@@ -433,7 +436,9 @@ BEGIN
     v_extra := v_extra || jsonb_build_object('lost', v_lost);
   END IF;
   RETURN NEXT (NULL, c.channel, NULL,
-    convert_to(v_extra::text, 'UTF8'), NULL, NULL, NULL, NULL, v_after, v_now,
+    convert_to(v_extra::text, 'UTF8'), NULL,
+    least(pg_stat_get_xact_tuples_returned('fairlead.message_ready'::regclass) - v_read, 2147483647)::int,
+    NULL, NULL, v_after, v_now,
     c.credit, NULL, NULL, NULL, NULL, v_swept::int)::fairlead.delivery;
 END $$;
 

@@ -1,0 +1,288 @@
+"""At 50,000 rows of every kind the hot statements of PostgreSQL read what they give and little more.
+
+The plans are those inside the functions, of real calls, taken by auto_explain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fairlead.backends.base import Memory, Receive
+from fairlead.backends.postgres import PostgresBackend
+from fairlead.drivers.psycopg import PsycopgDriver, connect
+from fairlead.run import run
+from tests import servers
+from tests.plans.postgres import Plans, prepare, recorded
+
+NOW = 1_800_000_000_000_000
+SECOND = 1_000_000
+DAY = 86_400 * SECOND
+ROWS = 50_000
+N = 100
+SLACK = 60
+
+# A queue per kind of backlog; all in one table, so that each is a crowd to the others.
+BACKLOGS = {
+    "one": "state 'r', one channel",
+    "many": "state 'r', 1,000 channels",
+    "scheduled": "state 's', due next year",
+    "leased": "state 'l', for another day",
+    "dead": "state 'x'",
+}
+FILL = """
+INSERT INTO fairlead.message (due_at, created_at, lane, rank, version, json, state, channel, body,
+    lease_until, lease_no, attempts, deliveries, finished_at, error)
+SELECT CASE WHEN %(kind)s = 'scheduled' THEN %(now)s + 365 * 86400000000::bigint + i ELSE %(now)s - 1000 END,
+    %(now)s, q.lane, 0, 0, 0,
+    (CASE %(kind)s WHEN 'scheduled' THEN 's' WHEN 'leased' THEN 'l' WHEN 'dead' THEN 'x' ELSE 'r' END)::"char",
+    CASE WHEN %(kind)s = 'many' THEN 'c' || lpad((i %% 1000)::text, 4, '0') ELSE 'c' END, 'x',
+    CASE WHEN %(kind)s = 'leased' THEN %(now)s + 86400000000 + i END,
+    CASE WHEN %(kind)s = 'leased' THEN nextval('fairlead.lease_no') END,
+    CASE WHEN %(kind)s = 'leased' THEN 1 ELSE 0 END, CASE WHEN %(kind)s = 'leased' THEN 1 ELSE 0 END,
+    CASE WHEN %(kind)s = 'dead' THEN %(now)s - i END, CASE WHEN %(kind)s = 'dead' THEN 'no' END
+FROM fairlead.queue q, generate_series(1, %(rows)s) i WHERE q.name = %(kind)s
+"""
+
+
+class Bench:
+    """A connection of ours and what it can do, with the plans of what it did."""
+
+    def __init__(self, url: str) -> None:
+        self.backend = PostgresBackend()
+        self.driver: PsycopgDriver = connect(url, timeout=10, prepare=True)
+        prepare(self.driver.connection)
+        self.memory: dict[str, Memory] = {}
+
+    def run(self, op: Any) -> Any:
+        return run(op, self.driver, own=True)
+
+    def receive(self, queue: str, n: int = N, **args: Any) -> tuple[list[tuple[int, int]], Plans]:
+        now = args.pop("now", NOW)
+        memory = self.memory.setdefault(queue, Memory())
+        with recorded(self.driver.connection) as plans:
+            got = self.run(self.backend.receive(queue, Receive(n, **args), memory, now))
+        return [(row[0], row[11]) for row in got.rows], plans
+
+    def plans_of(self, op: Any) -> tuple[Any, Plans]:
+        with recorded(self.driver.connection) as plans:
+            value = self.run(op)
+        return value, plans
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    bench = Bench(servers.postgres_url("plans"))
+    bench.run(bench.backend.migrate())
+    connection = bench.driver.connection
+    for kind in BACKLOGS:
+        bench.run(bench.backend.queue_create(kind, {}, NOW))
+        connection.execute(FILL, {"kind": kind, "now": NOW, "rows": ROWS})
+    connection.execute("ANALYZE fairlead.message")
+    yield bench
+    bench.driver.close()
+
+
+@pytest.fixture
+def session_things(bench: Bench) -> None:
+    """The module's connection is there before the leaks of a test are counted."""
+
+
+@pytest.fixture(autouse=True)
+def early(session_things: None) -> None:
+    pass
+
+
+ITEM = ("c", b"x", 0, 0, None, 0, None, "e", 0, None, None, None, None, None)
+
+
+@pytest.mark.parametrize("kind", ["one", "many"])
+def test_receive_and_ack(bench: Bench, kind: str) -> None:
+    leases, plans = bench.receive(kind)
+    assert len(leases) == N
+    plans.check(N + SLACK)
+    assert "message_ready" in plans.indexes()
+    assert plans.read <= 5 * (N + SLACK)
+    lost, plans = bench.plans_of(bench.backend.ack(kind, leases, False, NOW))
+    assert lost == []
+    plans.check(N + SLACK)
+    assert plans.indexes() == {"message_pkey"}
+
+
+@pytest.mark.parametrize("n", [1, 10])
+@pytest.mark.parametrize("kind", ["one", "many"])
+def test_small_receive(bench: Bench, kind: str, n: int) -> None:
+    leases, plans = bench.receive(kind, n)
+    assert len(leases) == n
+    plans.check(n + SLACK)
+    assert plans.read <= 5 * (n + SLACK)
+
+
+@pytest.mark.parametrize("kind", ["one", "many"])
+def test_receive_that_carries_acks(bench: Bench, kind: str) -> None:
+    before, _ = bench.receive(kind)
+    leases, plans = bench.receive(kind, acks=before)
+    assert len(leases) == N
+    plans.check(N + SLACK)
+
+
+@pytest.mark.parametrize("kind", ["one", "many"])
+def test_receive_with_the_memory_of_before(bench: Bench, kind: str) -> None:
+    """With the database's clock, so that the hints are used from the second receive on."""
+    bench.memory[kind] = Memory()
+    for _ in range(3):
+        leases, plans = bench.receive(kind, now=None)
+        assert len(leases) == N
+        plans.check(N + SLACK)
+        bench.run(bench.backend.ack(kind, leases, True, None))
+    bench.memory[kind] = Memory()
+
+
+@pytest.mark.parametrize("kind", ["scheduled", "leased", "dead"])
+def test_empty_receive_beside_a_crowd(bench: Bench, kind: str) -> None:
+    leases, plans = bench.receive(kind)
+    assert leases == []
+    plans.check(SLACK)
+    assert plans.read <= SLACK
+
+
+@pytest.mark.parametrize("kind", ["scheduled", "leased", "dead"])
+def test_send_and_receive_beside_a_crowd(bench: Bench, kind: str) -> None:
+    _, plans = bench.plans_of(bench.backend.send(kind, [ITEM], NOW))
+    assert plans.read <= SLACK
+    leases, plans = bench.receive(kind)
+    assert len(leases) == 1
+    plans.check(SLACK)
+    lost, plans = bench.plans_of(bench.backend.ack(kind, leases, True, NOW))
+    assert lost == []
+    plans.check(SLACK)
+
+
+@pytest.mark.parametrize("kind", ["one", "many"])
+@pytest.mark.parametrize("what", ["one", "batch", "key"])
+def test_send(bench: Bench, kind: str, what: str) -> None:
+    keyed = (*ITEM[:6], "k", "r", *ITEM[8:])
+    items = {"one": [ITEM], "batch": [ITEM] * 50, "key": [keyed, ITEM]}[what]
+    for _ in range(2):
+        _, plans = bench.plans_of(bench.backend.send(kind, items, NOW))
+        for node in plans.nodes:
+            assert node.table != "message" or node.kind != "Seq Scan", node
+        assert plans.read <= SLACK, plans.scans
+
+
+def test_limited_channels(bench: Bench) -> None:
+    """Counting leases under a gate goes through their own index, and no further than the limit."""
+    for kind, columns in (("many", {"max_concurrency": 2}), ("leased", {"max_concurrency": 3})):
+        bench.run(bench.backend.queue_set(kind, columns, NOW))
+        leases, plans = bench.receive(kind)
+        plans.check(N * 3 + SLACK)
+        bench.run(bench.backend.queue_set(kind, {"max_concurrency": None}, NOW))
+        if kind == "many":
+            assert len(leases) == N
+            assert "message_busy" in plans.indexes()
+        bench.run(bench.backend.ack(kind, leases, True, NOW))
+
+
+def test_ordered_channel(bench: Bench) -> None:
+    bench.run(bench.backend.queue_set("one", {"ordered": 1}, NOW))
+    try:
+        leases, plans = bench.receive("one", 10)
+        plans.check(10 + SLACK)
+        bench.run(bench.backend.ack("one", leases, True, NOW))
+    finally:
+        bench.run(bench.backend.queue_set("one", {"ordered": 0}, NOW))
+
+
+@pytest.mark.parametrize("verb", ["complete", "defer", "fail", "kill", "extend", "release"])
+def test_the_other_verbs(bench: Bench, verb: str) -> None:
+    leases, _ = bench.receive("one", 10)
+    extra = {
+        "complete": (None, 0),
+        "defer": (None, DAY, True, None, 0),
+        "fail": ("no", DAY, None, None),
+        "kill": ("no", None, None),
+        "extend": (None,),
+        "release": (),
+    }[verb]
+    operation = getattr(bench.backend, verb)("one", leases, *extra, False, NOW)
+    _, plans = bench.plans_of(operation)
+    plans.check(10 + SLACK)
+    assert plans.indexes() == {"message_pkey"}
+
+
+def test_sweep_takes_what_is_due_and_no_more(bench: Bench) -> None:
+    """50,000 leases that end one after the other: 40 have ended. 25 of the scheduled are due."""
+    leases, plans = bench.receive("leased", 10, now=NOW + DAY + 40)
+    assert len(leases) == 10
+    plans.check(40 + SLACK)
+    assert {"message_leased", "message_ready"} <= plans.indexes()
+    leases, plans = bench.receive("scheduled", 10, now=NOW + 365 * DAY + 25)
+    assert len(leases) == 10
+    plans.check(25 + SLACK)
+    assert "message_scheduled" in plans.indexes()
+
+
+def test_dead_ones(bench: Bench) -> None:
+    number, plans = bench.plans_of(bench.backend.redrive("dead", None, 20, 0, NOW))
+    assert number == 20
+    plans.check(20 + SLACK)
+    assert "message_dead" in plans.indexes()
+    number, plans = bench.plans_of(bench.backend.discard("dead", "x", 20, NOW))
+    assert number == 20
+    plans.check(20 + SLACK)
+
+
+def test_one_by_id_or_key(bench: Bench) -> None:
+    [(id, _)] = bench.run(bench.backend.send("one", [(*ITEM[:6], "find", "e", *ITEM[8:])], NOW))
+    for operation in (
+        bench.backend.get("one", id, None, NOW),
+        bench.backend.get("one", None, "find", NOW),
+        bench.backend.reschedule("one", None, "find", None, 0, None, NOW),
+        bench.backend.cancel("one", None, "find", False, NOW),
+    ):
+        _, plans = bench.plans_of(operation)
+        plans.check(2)
+
+
+def test_a_fresh_database_that_fills_up() -> None:
+    """Consumers that polled an empty database keep their prepared plans when 200,000 messages come
+    and nobody has analysed the table."""
+    url = servers.postgres_url("plans_fresh")
+    consumer, producer = Bench(url), Bench(url)
+    try:
+        producer.run(producer.backend.migrate())
+        producer.driver.connection.execute(
+            "ALTER TABLE fairlead.message SET (autovacuum_enabled = off)"
+        )
+        producer.run(producer.backend.queue_create("one", {}, NOW))
+        for _ in range(12):  # past the sixth, where PostgreSQL may settle for a generic plan
+            assert consumer.receive("one")[0] == []
+            assert consumer.receive("one", now=None)[0] == []
+            consumer.run(consumer.backend.ack("one", [(1, 1)], False, NOW))
+        producer.driver.connection.execute(FILL, {"kind": "one", "now": NOW, "rows": 200_000})
+        [(analysed,)] = producer.driver.connection.execute(
+            "SELECT reltuples FROM pg_class WHERE oid = 'fairlead.message'::regclass"
+        ).fetchall()
+        assert analysed <= 0, "somebody analysed the table"
+        for _ in range(3):
+            leases, plans = consumer.receive("one")
+            assert len(leases) == N
+            plans.check(N + SLACK)
+            assert "message_ready" in plans.indexes()
+            lost, plans = consumer.plans_of(consumer.backend.ack("one", leases, False, NOW))
+            assert lost == []
+            plans.check(N + SLACK)
+        _, plans = consumer.plans_of(consumer.backend.send("one", [ITEM], NOW))
+        assert plans.read <= SLACK
+    finally:
+        consumer.driver.close()
+        producer.driver.close()
+
+
+def test_every_statement_can_be_prepared(bench: Bench) -> None:
+    connection = bench.driver.connection
+    for name, text in bench.backend.statements.items():
+        connection.execute(f"PREPARE plan_{name} AS {text}")  # type: ignore[arg-type]
+    connection.execute("DEALLOCATE ALL")
