@@ -1,4 +1,4 @@
-"""At 50,000 rows of every kind the hot statements of PostgreSQL read what they give and little more.
+"""At 50,000 rows of every kind the hot statements of PostgreSQL read what they give, and no more.
 
 The plans are those inside the functions, of real calls, taken by auto_explain.
 """
@@ -35,15 +35,18 @@ BACKLOGS = {
 FILL = """
 INSERT INTO fairlead.message (due_at, created_at, lane, rank, version, json, state, channel, body,
     lease_until, lease_no, attempts, deliveries, finished_at, error)
-SELECT CASE WHEN %(kind)s = 'scheduled' THEN %(now)s + 365 * 86400000000::bigint + i ELSE %(now)s - 1000 END,
-    %(now)s, q.lane, 0, 0, 0,
-    (CASE %(kind)s WHEN 'scheduled' THEN 's' WHEN 'leased' THEN 'l' WHEN 'dead' THEN 'x' ELSE 'r' END)::"char",
-    CASE WHEN %(kind)s = 'many' THEN 'c' || lpad((i %% 1000)::text, 4, '0') ELSE 'c' END, 'x',
-    CASE WHEN %(kind)s = 'leased' THEN %(now)s + 86400000000 + i END,
-    CASE WHEN %(kind)s = 'leased' THEN nextval('fairlead.lease_no') END,
-    CASE WHEN %(kind)s = 'leased' THEN 1 ELSE 0 END, CASE WHEN %(kind)s = 'leased' THEN 1 ELSE 0 END,
-    CASE WHEN %(kind)s = 'dead' THEN %(now)s - i END, CASE WHEN %(kind)s = 'dead' THEN 'no' END
-FROM fairlead.queue q, generate_series(1, %(rows)s) i WHERE q.name = %(kind)s
+SELECT CASE WHEN k.scheduled THEN k.now + 365 * 86400000000 + i ELSE k.now - 1000 END, k.now,
+    q.lane, 0, 0, 0, k.state,
+    CASE WHEN k.many THEN 'c' || lpad((i %% 1000)::text, 4, '0') ELSE 'c' END, 'x',
+    CASE WHEN k.leased THEN k.now + 86400000000 + i END,
+    CASE WHEN k.leased THEN nextval('fairlead.lease_no') END, k.leased::int, k.leased::int,
+    CASE WHEN k.dead THEN k.now - i END, CASE WHEN k.dead THEN 'no' END
+FROM (SELECT kind, now, kind = 'scheduled' AS scheduled, kind = 'leased' AS leased,
+        kind = 'dead' AS dead, kind = 'many' AS many,
+        (CASE kind WHEN 'scheduled' THEN 's' WHEN 'leased' THEN 'l' WHEN 'dead' THEN 'x'
+           ELSE 'r' END)::"char" AS state
+      FROM (SELECT %(kind)s::text AS kind, %(now)s::bigint AS now) given) k
+JOIN fairlead.queue q ON q.name = k.kind CROSS JOIN generate_series(1, %(rows)s) i
 """
 
 

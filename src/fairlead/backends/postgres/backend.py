@@ -28,7 +28,7 @@ from fairlead.backends.catalogue import parse
 from fairlead.backends.postgres import bulk, faults
 from fairlead.backends.postgres.insight import Insight
 from fairlead.backends.postgres.literals import array, leases, numbers, or_none, queue_dict
-from fairlead.backends.postgres.memory import Hint, Hints
+from fairlead.backends.postgres.memory import START, Hint, Hints
 from fairlead.backends.postgres.verbs import Verbs
 from fairlead.errors import BodyTooLarge, SchemaOutdated
 
@@ -200,7 +200,7 @@ class PostgresBackend(Verbs, Insight):
             queue, args, memory, hints, passed, look, now
         )
         lost = extra.get("lost", [])
-        if not rows and passed and hints.may_look():
+        if not rows and any(hint[1:] != START for hint in passed) and hints.may_look():
             # Nothing behind the hints: look from the start before saying so.
             args, passed, look = replace(args, acks=()), [], True
             rows, trailer, extra = yield from self._receive(

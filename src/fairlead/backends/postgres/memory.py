@@ -8,8 +8,8 @@ from its start. A hint is good for 100 ms; only where looking is dear, because d
 the way, are looks spread so that they take a twentieth of the time. Before it says "empty", a
 receive looks.
 
-Hints cost a little on every call, so with many channels they are only passed while they help: when
-a look has lately read many more index entries than it gave messages.
+Hints cost a little, and pass over messages of slow senders, so they are only used while they help:
+when a receive has lately read many more index entries than it gave messages.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ DEAD = 4  # index entries read per message, above which dead ones are in the way
 USEFUL = 5.0  # … and for how many seconds hints are passed after that
 
 Hint = tuple[str, int, int, int]  # channel, rank, due, id
+START = (-(2**31), -1, -1)  # before every message
 
 
 class Hints:
@@ -59,13 +60,14 @@ class Hints:
 
     def near(self, channel: str | None, n: int, look: bool) -> list[Hint]:
         """The hints of the channels that a receive of ``n`` after ``channel`` may meet, by name;
-        for a look without those that are due for one."""
-        if len(self._names) > 1 and time.monotonic() > self._useful_until:
-            return []
-        names = self._around(channel, n)
+        for a look without those that are due for one.
+
+        While hints do not help, a lone channel is passed by its name only: from its start."""
+        if time.monotonic() > self._useful_until:
+            return [(name, *START) for name in self._names] if len(self._names) == 1 else []
         at = self._at
         oldest = time.monotonic() - FRESH if look else float("-inf")
-        return [(name, *at[name][:3]) for name in names if at[name][3] > oldest]
+        return [(name, *at[name][:3]) for name in self._around(channel, n) if at[name][3] > oldest]
 
     def _around(self, channel: str | None, n: int) -> list[str]:
         """The next n names after this one, round the end, by name."""

@@ -350,6 +350,7 @@ DECLARE
   v_sweep boolean := p_sweep OR p_now IS NOT NULL;
   v_swept boolean := false;
   v_hints boolean := true;
+  v_chosen boolean := false;
   s record;
   c record;
   v_no bigint;
@@ -379,6 +380,7 @@ BEGIN
     IF v_sweep THEN
       v_swept := true;
       s := fairlead.sweep(q, 1000, v_now, coalesce(p_lease_floor, 0), coalesce(p_due_floor, 0));
+      EXIT WHEN v_chosen AND s.activated + s.recovered + s.killed + s.removed = 0; -- nothing changed
       v_hints := s.recovered = 0; -- what is recovered lies before the hints
       IF s.recovered + s.killed + s.expired > 0 THEN
         INSERT INTO fairlead.tally (queue_id, at, recovered, killed, expired, errors)
@@ -395,6 +397,7 @@ BEGIN
         p_hint_ranks, p_hint_dues, p_hint_ids, p_floors, v_ack_channels, p_now);
       EXIT WHEN v_swept OR cardinality(c.ids) >= p_n;
       v_sweep := true;
+      v_chosen := true;
     END IF;
   END LOOP;
 

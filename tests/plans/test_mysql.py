@@ -1,0 +1,175 @@
+"""At 50,000 rows of every kind MariaDB reads what it gives and a fixed number of rows more: counted
+by the session's Handler_read counters around real calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from fairlead.backends.base import Memory, Receive
+from fairlead.backends.mysql import MysqlBackend
+from fairlead.drivers.pymysql import PyMysqlDriver, connect
+from fairlead.run import run
+from tests import servers
+
+NOW = 1_800_000_000_000_000
+DAY = 86_400_000_000
+ROWS = 50_000
+N = 100
+PER_MESSAGE = (
+    30  # the rows of the message, of its index and of the lists of ids, several times over
+)
+FIXED = 400
+KINDS = ("one", "many", "scheduled", "leased", "dead")
+ITEM = ("c", b"x", 0, 0, None, 0, None, "e", 0, None, None, None, None, None)
+FILL = """
+INSERT INTO fairlead_message (lane, state, version, channel, `rank`, due_at, wake_at, json,
+    created_at, attempts, deliveries, body)
+SELECT q.lane, IF(q.name = 'scheduled', 's', IF(q.name = 'leased', 'l', IF(q.name = 'dead', 'x',
+    'r'))), 0, IF(q.name = 'many', CONCAT('c', LPAD(n.seq MOD 1000, 4, '0')), 'c'), 0,
+    {now} - 1000, CASE q.name WHEN 'scheduled' THEN {now} + 365 * 86400000000 + n.seq
+    WHEN 'leased' THEN {now} + 86400000000 + n.seq WHEN 'dead' THEN {now} - n.seq ELSE 0 END, 0,
+    {now}, q.name = 'leased', q.name = 'leased', 'x'
+FROM fairlead_queue q JOIN seq_1_to_{rows} n WHERE q.name = '{kind}'
+"""
+
+
+class Bench:
+    def __init__(self) -> None:
+        parts = urlsplit(servers.mysql_url("plans"))
+        self.backend = MysqlBackend()
+        where: dict[str, Any] = {"host": parts.hostname, "port": parts.port, "user": parts.username}
+        self.driver = PyMysqlDriver(connect(**where, database=parts.path[1:]))
+        self.run(self.backend.migrate())
+        for kind in KINDS:
+            self.run(self.backend.queue_create(kind, {}, NOW))
+            self.driver.execute(FILL.format(now=NOW, rows=ROWS, kind=kind), ())
+        self.driver.execute("ANALYZE TABLE fairlead_message", ())
+
+    def run(self, op: Any) -> Any:
+        return run(op, self.driver, own=True)
+
+    def checked(self, op: Any, messages: int) -> Any:
+        """Run it; it reads no more rows than so many messages cost."""
+        [(tallies,)] = self.driver.execute("SELECT COUNT(*) FROM fairlead_tally", ())
+        self.driver.execute("FLUSH STATUS", ())
+        value = self.run(op)
+        rows = self.driver.execute("SHOW SESSION STATUS LIKE 'Handler_read%'", ())
+        read = {name: int(count) for name, count in rows}
+        # Every 512th call also adds up the counters; how many of them, the table tells.
+        [(left,)] = self.driver.execute("SELECT COUNT(*) FROM fairlead_tally", ())
+        folded = max(0, tallies - left)
+        # The counters of temporary tables (lists of ids) are among these.
+        assert sum(read.values()) <= PER_MESSAGE * (messages + folded) + FIXED, read
+        return value
+
+    def receive(self, queue: str, n: int, *, now: int = NOW, **args: Any) -> list[tuple[int, int]]:
+        op = self.backend.receive(queue, Receive(n, **args), Memory(), now)
+        return [(row[0], row[11]) for row in self.checked(op, n).rows]
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.driver.close()
+
+
+@pytest.fixture
+def session_things(bench: Bench) -> None:
+    """The module's connection is there before the leaks of a test are counted."""
+
+
+@pytest.fixture(autouse=True)
+def early(session_things: None) -> None:
+    pass
+
+
+@pytest.mark.parametrize("n", [1, 10, N])
+@pytest.mark.parametrize("kind", ["one", "many"])
+def test_receive_and_ack(bench: Bench, kind: str, n: int) -> None:
+    leases = bench.receive(kind, n)
+    assert len(leases) == n
+    assert bench.checked(bench.backend.ack(kind, leases, True, NOW), n) == []
+    leases = bench.receive(kind, n)
+    again = bench.receive(kind, n, acks=leases)
+    assert len(again) == n
+    bench.checked(bench.backend.release(kind, again, True, NOW), n)
+
+
+@pytest.mark.parametrize("kind", ["scheduled", "leased", "dead"])
+def test_beside_a_crowd(bench: Bench, kind: str) -> None:
+    assert bench.receive(kind, N) == []
+    bench.checked(bench.backend.send(kind, [ITEM], NOW), 1)
+    leases = bench.receive(kind, N)
+    assert len(leases) == 1
+    bench.checked(bench.backend.ack(kind, leases, True, NOW), 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_send(bench: Bench, kind: str) -> None:
+    keyed = (*ITEM[:6], "k", "r", *ITEM[8:])
+    for items in ([ITEM], [ITEM] * 80, [keyed], [keyed, ITEM], [keyed, keyed]):
+        sent = bench.checked(bench.backend.send(kind, items, NOW), len(items))
+        for id in {id for id, _ in sent}:
+            bench.checked(bench.backend.cancel(kind, id, None, False, NOW), 1)
+
+
+POLICIES: dict[str, dict[str, Any]] = {
+    "concurrency": {"max_concurrency": 2},
+    "rate": {"rate_count": 5, "rate_period_us": 1_000_000, "burst": 5},
+    "ordered": {"ordered": 1},
+    "queue": {"limit_concurrency": 20},
+    "weight": {"weight": 3},
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind", ["one", "many"])
+def test_policies(bench: Bench, kind: str, policy: str) -> None:
+    before = bench.run(bench.backend.queues(kind))[0]
+    bench.run(bench.backend.queue_set(kind, POLICIES[policy], NOW))
+    try:
+        leases = bench.receive(kind, 10)
+        assert leases
+        bench.checked(bench.backend.ack(kind, leases, True, NOW), 10)
+    finally:
+        columns = {name: before[name] for name in POLICIES[policy]}
+        bench.run(bench.backend.queue_set(kind, columns, NOW))
+
+
+def test_sweep(bench: Bench) -> None:
+    assert len(bench.receive("leased", 40, now=NOW + DAY + 40)) == 40
+    assert len(bench.receive("scheduled", 25, now=NOW + 365 * DAY + 25)) == 25
+
+
+@pytest.mark.parametrize("verb", ["complete", "defer", "fail", "kill", "extend"])
+def test_the_other_verbs(bench: Bench, verb: str) -> None:
+    leases = bench.receive("one", 10)
+    extra: tuple[Any, ...] = {
+        "complete": (None, 0),
+        "defer": (None, DAY, True, None, 0),
+        "fail": ("no", DAY, None, None),
+        "kill": ("no", None, None),
+        "extend": (None,),
+    }[verb]
+    bench.checked(getattr(bench.backend, verb)("one", leases, *extra, False, NOW), 10)
+
+
+def test_one_by_id_or_key(bench: Bench) -> None:
+    [(id, _)] = bench.run(bench.backend.send("one", [(*ITEM[:6], "find", "e", *ITEM[8:])], NOW))
+    bench.checked(bench.backend.get("one", id, None, NOW), 1)
+    bench.checked(bench.backend.get("one", None, "find", NOW), 1)
+    bench.checked(bench.backend.reschedule("one", None, "find", None, 0, None, NOW), 1)
+    bench.checked(bench.backend.cancel("one", None, "find", False, NOW), 1)
+
+
+def test_the_counters_find_a_scan(bench: Bench) -> None:
+    def scan() -> Any:
+        return (yield "SELECT COUNT(*) FROM fairlead_message WHERE body = %s", (b"y",))
+
+    with pytest.raises(AssertionError):
+        bench.checked(scan(), N)
