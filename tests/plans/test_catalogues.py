@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,7 @@ DRIVERS: dict[str, type[Any]] = {
 
 
 @pytest.fixture
-def texts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
+def texts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Every text that the driver of this backend is given."""
     driver = DRIVERS[request.getfixturevalue("backend")]
     found: set[str] = set()
@@ -114,7 +114,7 @@ def texts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
     monkeypatch.setattr(driver, "execute", watched)
     monkeypatch.setattr(driver, "copy", watched_copy)
-    yield found
+    return found
 
 
 def url(backend: str, directory: Path) -> str:
@@ -187,7 +187,6 @@ def everything(db: fairlead.Database) -> None:
     queue.peek(5, state="dead")
     queue.channels()
     queue.stats()
-    queue.history()
     queue.failures()
     db.trace(key)
     db.stats()
@@ -195,7 +194,7 @@ def everything(db: fairlead.Database) -> None:
     queue.settings()
     dead.redrive(to=queue.name)
     queue.redrive()
-    queue.discard("dead")
+    queue.discard(state="dead")
     queue.pause()
     queue.receive()
     queue.resume()

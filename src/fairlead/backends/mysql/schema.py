@@ -36,7 +36,20 @@ def named(text: str, prefix: str) -> str:
 
 def migrations(prefix: str) -> list[tuple[str, str]]:
     files = sorted((HERE / "schema").glob("*.sql"))
-    return [(path.stem, named(path.read_text("utf-8"), prefix)) for path in files]
+    return [
+        (path.stem, named(path.read_text("utf-8") + _record(path.stem), prefix)) for path in files
+    ]
+
+
+def _record(name: str) -> str:
+    """Every migration says that it was applied, also to people who run the SQL themselves. Again
+    after a crash in the middle: the same row."""
+    version = int(name.split("_", 1)[0])
+    return (
+        "\nREPLACE INTO fairlead_migration (version, name, applied_at, oldest_client) VALUES "
+        f"({version}, '{name}', TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), "
+        f"{CLIENT});\n"
+    )
 
 
 def statements(script: str) -> list[str]:
@@ -67,7 +80,6 @@ def migrate(sql: Catalogue, prefix: str) -> Op[list[str]]:
             continue
         for statement in statements(script):
             yield statement, ()
-        yield sql.record_migration, (version, name.encode(), CLIENT)
         applied.append(name)
     yield sql.set_sql_mode, (mode,)
     yield sql.unlock_migrations, (prefix,)

@@ -19,11 +19,6 @@ WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = :name
 -- name: applied()
 SELECT version, oldest_client FROM fairlead_migration ORDER BY version
 
--- name: record_migration(version, name, oldest_client)
--- Again after a crash between the two: the same row.
-REPLACE INTO fairlead_migration (version, name, applied_at, oldest_client)
-VALUES (:version, :name, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), :oldest_client)
-
 -- name: clock()
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
 

@@ -34,6 +34,11 @@ from fairlead.errors import BodyTooLarge, SchemaOutdated
 
 HERE = Path(__file__).parent
 CLIENT = 1  # this client's generation; a schema names the oldest it serves
+# Every migration says that it was applied, also to people who run the SQL themselves.
+_RECORD = """
+INSERT INTO fairlead.migration (version, name, oldest_client)
+  VALUES (split_part('{0}', '_', 1)::int, '{0}', {1});
+"""
 BULK = 1000  # from this many messages on a COPY beats unnest
 
 
@@ -60,7 +65,10 @@ class PostgresBackend(Verbs, Insight):
     # --- schema ------------------------------------------------------------------------------
     def migrations(self) -> list[tuple[str, str]]:
         files = sorted((HERE / "schema").glob("*.sql"))
-        return [(path.stem, self._named(path.read_text("utf-8"))) for path in files]
+        return [
+            (path.stem, self._named(path.read_text("utf-8") + _RECORD.format(path.stem, CLIENT)))
+            for path in files
+        ]
 
     def migrate(self) -> Op[list[str]]:
         sql = self.statements
@@ -74,7 +82,6 @@ class PostgresBackend(Verbs, Insight):
             if version in done:
                 continue
             yield text, ()
-            yield sql["record_migration"], (version, name, CLIENT)
             applied.append(name)
         return applied
 

@@ -25,10 +25,6 @@ SELECT version, oldest_client FROM fairlead.migration ORDER BY version
 -- Two processes that migrate at once: one waits for the other.
 SELECT 1 FROM (SELECT pg_advisory_xact_lock(hashtextextended('fairlead.migrate.' || :schema::text, 0))) x
 
--- name: record_migration(version, name, oldest_client)
-INSERT INTO fairlead.migration (version, name, oldest_client)
-VALUES (:version::int, :name::text, :oldest_client::int)
-
 -- name: queue_create(queue, settings, now)
 SELECT fairlead.queue_create(:queue::text, :settings::text::jsonb, :now::bigint)
 

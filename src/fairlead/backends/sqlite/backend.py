@@ -19,6 +19,26 @@ CLIENT = 1  # this code's generation, compared with the oldest a schema serves
 # The oldest client each migration leaves working; one that is not named serves them all.
 OLDEST_CLIENT: dict[str, int] = {}
 
+# Every migration says that it was applied, also to people who run the SQL themselves. The row comes
+# first: whoever got here without the write lock fails before any change.
+_RECORD = """\
+CREATE TABLE IF NOT EXISTS fairlead_migration (
+    version INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    applied_at INTEGER NOT NULL,
+    oldest_client INTEGER NOT NULL  -- the oldest generation of clients it still serves
+);
+INSERT INTO fairlead_migration (version, name, applied_at, oldest_client)
+VALUES ({version}, '{name}', CAST(strftime('%s', 'now') AS INTEGER) * 1000000, {oldest});
+
+"""
+
+
+def _recorded(name: str, text: str) -> str:
+    version = int(name.split("_")[0])
+    return _RECORD.format(version=version, name=name, oldest=OLDEST_CLIENT.get(name, 1)) + text
+
+
 # What to tell about errors that waiting does not mend, by the start of SQLite's name for them.
 UNAVAILABLE = {
     "SQLITE_FULL": "the disk (or the database's size limit) is full: nothing was written, and acks "
@@ -64,7 +84,7 @@ class SqliteBackend(Queues, Sending, Receiving, Verbs, Messages, Insight, Care):
 
     def migrations(self) -> list[tuple[str, str]]:
         files = sorted((HERE / "schema").glob("[0-9]*.sql"))
-        return [(file.stem, file.read_text(encoding="utf-8")) for file in files]
+        return [(file.stem, _recorded(file.stem, file.read_text("utf-8"))) for file in files]
 
     def migrate(self) -> Op[list[str]]:
         # Look before taking the write lock: SQLite migrates at every connect, mostly for nothing.
@@ -72,12 +92,9 @@ class SqliteBackend(Queues, Sending, Receiving, Verbs, Messages, Insight, Care):
         if applied is not None and not self._missing(applied):
             return []
         yield BEGIN
-        yield SQL.create_migration, ()
         applied = yield from _applied()
         missing = self._missing(applied or set())
-        for version, name, text in missing:
-            # The row first: whoever got here without the write lock fails before any change.
-            yield SQL.record_migration, (version, name, OLDEST_CLIENT.get(name, 1))
+        for _, _, text in missing:
             for statement in split_statements(text):
                 yield statement, ()
         return [name for _, name, _ in missing]

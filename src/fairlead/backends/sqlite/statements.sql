@@ -45,22 +45,8 @@ SELECT fairlead_now()
 -- name: has_schema()
 SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'fairlead_migration'
 
--- name: create_migration()
--- The only table that exists before the first migration: it says which have been applied, and the
--- oldest client each of them still serves.
-CREATE TABLE IF NOT EXISTS fairlead_migration (
-    version INTEGER PRIMARY KEY,
-    name TEXT NOT NULL,
-    applied_at INTEGER NOT NULL,
-    oldest_client INTEGER NOT NULL
-)
-
 -- name: migrations()
 SELECT version, oldest_client FROM fairlead_migration ORDER BY version
-
--- name: record_migration(version, name, oldest_client)
-INSERT INTO fairlead_migration (version, name, applied_at, oldest_client)
-VALUES (:version, :name, fairlead_now(), :oldest_client)
 
 -- === queues ======================================================================================
 

@@ -119,6 +119,12 @@ CREATE FUNCTION fairlead.policy_set(
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE q fairlead.queue := fairlead.queue_row(p_queue);
 BEGIN
+  IF p_channel IS NULL OR octet_length(p_channel) > 255 THEN
+    RAISE EXCEPTION 'a channel has at most 255 bytes' USING ERRCODE = 'FL005';
+  END IF;
+  IF (p_rate_count IS NULL) <> (p_rate_period_us IS NULL) THEN
+    RAISE EXCEPTION 'a rate is a count and a period: give both' USING ERRCODE = 'FL006';
+  END IF;
   INSERT INTO fairlead.gate AS g (queue_id, channel) VALUES (q.id, p_channel)
     ON CONFLICT (queue_id, channel) DO UPDATE SET tat = g.tat;
   -- @stop policy_set.gate

@@ -327,6 +327,9 @@ BEGIN
   IF r.outcome = 'e' THEN
     RAISE EXCEPTION 'queue % already has a message with key %', quote_literal(p_queue), quote_literal(p_key)
       USING ERRCODE = 'FL003', DETAIL = p_key, HINT = 'pass p_on_conflict => ''ignore'' or ''replace''';
+  ELSIF r.outcome = 'f' THEN
+    RAISE EXCEPTION 'message % with key % is leased and was not replaced', r.id, quote_literal(p_key)
+      USING ERRCODE = 'FL010', HINT = 'send it again when the worker is done';
   ELSIF r.outcome = 'm' THEN
     RAISE EXCEPTION 'channel % of queue % is full', quote_literal(p_channel), quote_literal(p_queue)
       USING ERRCODE = 'FL004';
@@ -358,6 +361,18 @@ BEGIN
     INTO r FROM jsonb_array_elements(p_messages) WITH ORDINALITY e(m, i);
   IF r.channels IS NULL THEN
     RETURN;
+  END IF;
+  IF EXISTS (SELECT 1 FROM jsonb_array_elements(p_messages) m
+      WHERE coalesce(m ->> 'on_conflict', 'error') NOT IN ('error', 'ignore', 'replace')
+        OR NOT m ? 'body' OR (m ? 'delay' AND m ? 'at') OR (m ->> 'delay')::numeric < 0
+        OR (m ->> 'lease')::numeric < 0 OR (m ->> 'max_attempts')::int < 0 OR (m ->> 'expires')::numeric < 0) THEN
+    RAISE EXCEPTION 'each message needs a body; delay, lease, max_attempts and expires must not be negative; give delay or at; on_conflict is error, ignore or replace'
+      USING ERRCODE = 'FL006';
+  END IF;
+  IF EXISTS (SELECT 1 FROM jsonb_array_elements(p_messages) m
+      WHERE octet_length(m ->> 'channel') > 255 OR octet_length(m ->> 'key') NOT BETWEEN 1 AND 255
+        OR octet_length(m ->> 'type') NOT BETWEEN 1 AND 255) THEN
+    RAISE EXCEPTION 'channel, key and type have at most 255 bytes' USING ERRCODE = 'FL005';
   END IF;
   RETURN QUERY SELECT s.id, CASE s.outcome WHEN 's' THEN 'sent' WHEN 'd' THEN 'duplicate'
       WHEN 'r' THEN 'replaced' WHEN 'f' THEN 'refused' WHEN 'c' THEN 'collapsed'

@@ -231,7 +231,7 @@ BEGIN
   ELSE
     SELECT * INTO m FROM fairlead.message WHERE lane = q.lane AND key = p_key FOR UPDATE;
   END IF;
-  IF m.id IS NULL OR m.expires_at <= fairlead.now_us(p_now) OR (m.state IN ('d', 'x') AND NOT p_force) THEN
+  IF m.id IS NULL OR (m.state IN ('d', 'x') AND NOT p_force) THEN
     RETURN 'n';
   ELSIF m.state = 'l' AND NOT p_force THEN
     RETURN 'l';
@@ -256,7 +256,7 @@ BEGIN
   ELSE
     SELECT * INTO m FROM fairlead.message WHERE lane = q.lane AND key = p_key FOR UPDATE;
   END IF;
-  IF m.id IS NULL OR m.expires_at <= v_now OR m.state NOT IN ('s', 'r', 'l') THEN
+  IF m.id IS NULL OR m.state NOT IN ('s', 'r', 'l') THEN
     RETURN 'n';
   ELSIF m.state = 'l' THEN
     RETURN 'l';
@@ -283,10 +283,9 @@ BEGIN
     UPDATE fairlead.message m SET lane = t.lane, state = CASE WHEN p_delay_us = 0 THEN 'r' ELSE 's' END,
         due_at = v_now + p_delay_us, attempts = 0, finished_at = NULL, begun = false,
         key = CASE WHEN t.id = q.id THEN m.key END,
-        expires_at = CASE WHEN t.id = q.id THEN m.expires_at ELSE v_now + t.expires_us END,
         origin = CASE WHEN t.id = q.id THEN m.origin END
       WHERE m.id = ANY (ARRAY(SELECT d.id FROM fairlead.message d
-          WHERE d.lane = q.lane AND d.state = 'x' AND (d.expires_at IS NULL OR d.expires_at > v_now)
+          WHERE d.lane = q.lane AND d.state = 'x'
           ORDER BY d.finished_at, d.id LIMIT p_limit FOR UPDATE SKIP LOCKED))
       RETURNING 1)
   SELECT count(*) INTO v_n FROM moved;

@@ -28,13 +28,15 @@ BEGIN
   END IF;
 END $$;
 
--- Choose and lock up to p_n messages, charge the rates for them, and say where the round stands.
+-- Choose and lock up to p_n messages and say where the round stands. What they cost their channels
+-- (`paying`, `prices`) and the queue (`price`) is charged, from `clock` on, once they are leased.
 -- `wait`: when a rate is all that is in the way. `more`: the scan budget ended before once round.
 CREATE FUNCTION fairlead.choose(q fairlead.queue, p_n int, p_version int, p_types text[], p_max_rank int,
   p_max_bytes bigint, p_channel text, p_credit int, p_versions int[], p_hint_channels text[],
   p_hint_ranks int[], p_hint_dues bigint[], p_hint_ids bigint[], p_floors jsonb, p_wait text[],
   p_given bigint, OUT ids bigint[], OUT channel text, OUT credit int, OUT wait bigint, OUT more boolean,
-  OUT versions int[], OUT ordered text[], OUT floors jsonb, OUT lease_no bigint)
+  OUT versions int[], OUT ordered text[], OUT floors jsonb, OUT lease_no bigint,
+  OUT clock bigint, OUT paying text[], OUT prices bigint[], OUT price bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -59,14 +61,17 @@ DECLARE
   v_ptr int := 1; v_turn int := 0; v_rem int; v_full int; v_sum int;
   v_closed int := 0; v_i int; v_k int; v_got int; v_pre_done boolean := coalesce(p_credit, 0) <= 0 OR p_channel IS NULL;
   v_cut int;
+  v_wait text[] := p_wait;
 BEGIN
   ids := '{}'; channel := p_channel; credit := coalesce(p_credit, 0); more := false; ordered := '{}';
+  clock := v_now;
 
   IF q.limit_concurrency IS NOT NULL OR q.limit_rate_count IS NOT NULL THEN
     PERFORM 1 FROM fairlead.queue_gate g WHERE g.queue_id = q.id FOR UPDATE;
     SELECT * INTO q FROM fairlead.queue WHERE id = q.id;
     -- @stop receive.limit
     v_now := fairlead.now_us(p_given);
+    clock := v_now;
     IF q.limit_concurrency IS NOT NULL THEN
       v_n := least(v_n, q.limit_concurrency - (SELECT count(*) FROM (
         SELECT 1 FROM fairlead.message m WHERE m.lane = q.lane AND m.state = 'l' LIMIT q.limit_concurrency) x));
@@ -115,9 +120,7 @@ BEGIN
       IF cardinality(ids) > 0 THEN
         channel := p_hint_channels[1];
         credit := 0;
-        IF v_limit_step IS NOT NULL THEN
-          UPDATE fairlead.queue_gate g SET tat = v_limit_base + cardinality(ids) * v_limit_step WHERE g.queue_id = q.id;
-        END IF;
+        price := cardinality(ids) * v_limit_step;
       END IF;
       RETURN;
     END IF;
@@ -163,7 +166,8 @@ BEGIN
         a_room := a_room || array_fill(2147483647, ARRAY[cardinality(v_names)]);
         a_alive := a_alive || array_fill(true, ARRAY[cardinality(v_names)]);
       ELSE
-        o := fairlead.open_channels(q, v_names, v_rem, p_wait, p_floors, p_given);
+        o := fairlead.open_channels(q, v_names, v_rem, v_wait, p_floors, p_given);
+        v_wait := NULL; -- waiting is over: whoever holds a gate may wait for no other
         wait := least(wait, CASE WHEN o.wait IS NOT NULL AND fairlead.any_eligible(q.lane, versions, p_types, p_max_rank, v_now, o.waiting)
                                  THEN o.wait END);
         lease_no := coalesce(o.lease_no, lease_no);
@@ -317,14 +321,11 @@ BEGIN
   channel := a_ch[r_idx[v_got]];
   credit := r_credit[v_got];
   IF NOT v_plain AND cardinality(a_step) > 0 THEN
-    UPDATE fairlead.gate g SET tat = greatest(g.tat, v_now) + x.n * x.step
+    SELECT array_agg(x.channel), array_agg(x.n * x.step) INTO paying, prices
       FROM (SELECT a_ch[u.i] AS channel, max(a_step[u.i]) AS step, count(*) AS n
-            FROM unnest(r_idx[1:v_got]) u(i) WHERE a_step[u.i] IS NOT NULL GROUP BY 1) x
-      WHERE g.queue_id = q.id AND g.channel = x.channel;
+            FROM unnest(r_idx[1:v_got]) u(i) WHERE a_step[u.i] IS NOT NULL GROUP BY 1) x;
   END IF;
-  IF v_limit_step IS NOT NULL THEN
-    UPDATE fairlead.queue_gate g SET tat = v_limit_base + v_got * v_limit_step WHERE g.queue_id = q.id;
-  END IF;
+  price := v_got * v_limit_step;
 END $$;
 
 -- The whole receive. The last row has no id and tells the consumer what to remember: channel and
@@ -413,6 +414,14 @@ BEGIN
         RETURNING m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at,
           m.created_at, m.attempts, m.deliveries, m.memo, m.lease_until, m.json, m.recovered::int;
     INSERT INTO fairlead.tally (queue_id, at, delivered) VALUES (q.id, v_now, cardinality(c.ids));
+    IF c.paying IS NOT NULL THEN
+      UPDATE fairlead.gate g SET tat = greatest(g.tat, c.clock) + x.price
+        FROM unnest(c.paying, c.prices) x(channel, price)
+        WHERE g.queue_id = q.id AND g.channel = x.channel;
+    END IF;
+    IF c.price IS NOT NULL THEN
+      UPDATE fairlead.queue_gate g SET tat = greatest(g.tat, c.clock) + c.price WHERE g.queue_id = q.id;
+    END IF;
   ELSIF q.paused = 0 THEN
     SELECT least((SELECT m.due_at - v_now FROM fairlead.message m WHERE m.lane = q.lane AND m.state = 's'
                     AND m.due_at >= coalesce(p_due_floor, 0) ORDER BY m.due_at LIMIT 1),
@@ -460,6 +469,9 @@ DECLARE
   v_cursor fairlead.cursor;
   r fairlead.delivery;
 BEGIN
+  IF p_n IS NULL OR p_n NOT BETWEEN 1 AND 10000 THEN
+    RAISE EXCEPTION 'n must be between 1 and 10000' USING ERRCODE = 'FL006';
+  END IF;
   SELECT * INTO v_cursor FROM fairlead.cursor k WHERE k.queue_id = q.id FOR UPDATE SKIP LOCKED;
   IF NOT FOUND THEN
     v_cursor.channel := chr(33 + (random() * 90)::int);
