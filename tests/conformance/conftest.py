@@ -121,7 +121,21 @@ def session_things(request: pytest.FixtureRequest, doors: Doors, databases: Data
             databases[value].queues()
 
 
-@pytest.fixture(params=WAYS)
+# Bad arguments are refused before a connection is taken: every backend once, and one async door.
+FEW_WAYS = [way for way in WAYS if way.endswith("-sync-own") or way == "sqlite-async-own"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "few_ways: by one way in per backend is enough")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "db" in metafunc.fixturenames and not hasattr(metafunc.module, "db"):
+        few = metafunc.definition.get_closest_marker("few_ways")
+        metafunc.parametrize("db", FEW_WAYS if few else WAYS, indirect=True)
+
+
+@pytest.fixture
 def db(request: pytest.FixtureRequest, doors: Doors, session_things: None) -> Iterator[Door]:
     """A door, by every way in; the test's queues are dropped after it."""
     door = doors.door(request.param)

@@ -9,6 +9,8 @@ import pytest
 import fairlead
 from fairlead import InvalidArgument, InvalidBody, InvalidName, Send, UsageError
 
+pytestmark = pytest.mark.few_ways
+
 NAIVE = datetime(2030, 1, 1)
 LOOP: list[object] = []
 LOOP.append(LOOP)

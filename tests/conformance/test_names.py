@@ -88,12 +88,14 @@ BROKEN = {
 }
 
 
+@pytest.mark.few_ways
 @pytest.mark.parametrize("broken", BROKEN)
 def test_broken_queue_names(db, broken):
     with pytest.raises(InvalidName):
         db.queue(BROKEN[broken])
 
 
+@pytest.mark.few_ways
 @pytest.mark.parametrize("broken", BROKEN)
 def test_broken_channels(queue, broken):
     with pytest.raises(InvalidName):
@@ -103,6 +105,7 @@ def test_broken_channels(queue, broken):
     assert queue.stats().total == 0
 
 
+@pytest.mark.few_ways
 @pytest.mark.parametrize("broken", [name for name in BROKEN if name != "none"])
 def test_broken_keys_and_types(queue, broken):
     name = BROKEN[broken]

@@ -53,18 +53,18 @@ class Database(Protocol):
 class Postgres:
     name = "postgresql"
 
-    def __init__(self) -> None:
+    def __init__(self, database: str = "races") -> None:
         import psycopg
 
         self.backend = StoppingPostgres()
-        self.url = servers.postgres_url("races")
+        self.url = servers.postgres_url(database)
         self.watch = psycopg.connect(self.url, autocommit=True)
         self._pid = self.watch.info.backend_pid
-        if self.name not in _migrated:
+        if self.url not in _migrated:
             driver = self.open()
             run(self.backend.migrate(), driver, own=True)
             driver.close()
-            _migrated.add(self.name)
+            _migrated.add(self.url)
 
     def open(self) -> Any:
         from fairlead.drivers.psycopg import connect
@@ -113,9 +113,10 @@ class Postgres:
 class Mysql:
     name = "mysql"
 
-    def __init__(self) -> None:
+    def __init__(self, database: str = "races") -> None:
         self.backend = StoppingMysql()
-        parts = urlsplit(servers.mysql_url("races"))
+        url = servers.mysql_url(database)
+        parts = urlsplit(url)
         self._where: dict[str, Any] = {
             "host": parts.hostname,
             "port": parts.port,
@@ -123,9 +124,9 @@ class Mysql:
             "database": parts.path[1:],
         }
         self.watch = self.open()
-        if self.name not in _migrated:
+        if url not in _migrated:
             run(self.backend.migrate(), self.watch, own=True)
-            _migrated.add(self.name)
+            _migrated.add(url)
 
     def open(self) -> Any:
         from fairlead.drivers.pymysql import PyMysqlDriver, connect

@@ -349,7 +349,7 @@ def test_same_key(lab: Lab, ends: tuple[str, str], conflict: str, holder: str) -
         send = item(key="k", conflict=conflict)
         return both(world, ends, world.a.send(send), world.b.send(send), check)
 
-    lab.explore(f"keyed send/the same key, {conflict}, held by {holder}", scene)
+    lab.explore(f"keyed send/the same key, {conflict}, held by {holder}", scene, drain=False)
 
 
 def _hold_key(world: World, holder: str, *keys: str) -> None:
@@ -380,7 +380,9 @@ def test_two_keys_in_opposite_orders(
 
         return both(world, ends, world.a.send(k, one), world.b.send(one, k), check)
 
-    lab.explore(f"two keys/the same in opposite order, {conflict}, held by {holder}", scene)
+    lab.explore(
+        f"two keys/the same in opposite order, {conflict}, held by {holder}", scene, drain=False
+    )
 
 
 def test_purge_open_send(lab: Lab, ends: tuple[str, str]) -> None:

@@ -58,10 +58,6 @@ def test_claim_claim_of_many_channels(server: Lab) -> None:
     def scene(world: World) -> Sides:
         for channel in ("c", "d", "e"):
             world.send(2, channel)
-
-        def check() -> None:
-            assert len(world.of("delivered")) == 6, "work was left although both wanted more"
-
         return [world.a.receive(3)], [world.b.receive(3)], lambda: None
 
     stops = receive_stops(server)
@@ -264,8 +260,11 @@ def test_cancel_ordered_head_claim(server: Lab) -> None:
     )
 
 
-def test_replace_moves_ordered_head(server: Lab) -> None:
+@pytest.mark.parametrize("n", [1, 2])
+def test_replace_moves_ordered_head(server: Lab, n: int, request: pytest.FixtureRequest) -> None:
     """The head is replaced into another channel, whose only slot is taken."""
+    if n == 1:  # with more, a second look hides it
+        known(request, server, "mysql", "the lock does not ask for the channel")
 
     def scene(world: World) -> Sides:
         world.home.policy("full", max_concurrency=1)()
@@ -279,10 +278,10 @@ def test_replace_moves_ordered_head(server: Lab) -> None:
             assert len(world.leased("full")) <= 1, "moved into a full channel and leased there"
 
         replace = world.a.send(item("full", key="k", conflict="r"))
-        return [replace], [world.b.receive(2)], check
+        return [replace], [world.b.receive(n)], check
 
     server.explore(
-        "stops: replace moves an ordered head/claim",
+        f"stops: replace moves an ordered head/claim of {n}",
         scene,
         stops_a=pick(server, "send.write send.holder", "put.holder"),
         stops_b=["receive.start", "ordered.lock", "receive.lease"],
@@ -485,11 +484,7 @@ def test_purge(server: Lab, what: str) -> None:
         leases = world.lease(1)
         world.purged = True
         a = world.a
-        step, start = {
-            "send": (a.send(item()), "send.start"),
-            "receive": (a.receive(1), "receive.start"),
-            "ack": (a.ack(leases), pick(server, "ack.start", "ack.delete")[0]),
-        }[what]
+        step = {"send": a.send(item()), "receive": a.receive(1), "ack": a.ack(leases)}[what]
 
         def check() -> None:
             rows = world.rows()
@@ -498,7 +493,6 @@ def test_purge(server: Lab, what: str) -> None:
             else:
                 assert not rows
 
-        del start
         return [step], [world.b.do("queue_purge", False)], check
 
     stops = {

@@ -261,6 +261,9 @@ class PostgresBackend(Verbs, Insight):
         )
         trailer = rows.pop()
         memory.channel, memory.credit = trailer[1], trailer[10]
+        if len(rows) > 1:
+            found = {row[0]: row for row in rows}
+            rows = [found[int(id)] for id in trailer[4].split(",")]
         return rows, trailer, json.loads(trailer[3])
 
     # --- permits -----------------------------------------------------------------------------

@@ -27,6 +27,10 @@ def or_none(values: list[Any]) -> list[Any] | None:
 
 
 def leases(leases: Sequence[Lease]) -> tuple[str, str]:
+    """Ids and delivery numbers. Of several deliveries of one message the latest comes first: only
+    that can be its lease."""
+    if len({id for id, _ in leases}) < len(leases):
+        leases = sorted(leases, key=lambda lease: -lease[1])
     return numbers([id for id, _ in leases]), numbers([delivery for _, delivery in leases])
 
 

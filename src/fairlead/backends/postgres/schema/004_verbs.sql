@@ -4,7 +4,7 @@
 -- lease was lost; with p_strict a lost lease raises FL001, so that a transaction which acks a
 -- delivery it no longer holds cannot commit. Rows are reached by primary key, never through the
 -- partial indexes, whose dead entries pile up while somebody holds an old snapshot. That is why
--- they say state::text: the planner cannot then take the leased index for an equal of the key.
+-- they say state::text, and = ANY instead of a join: no cached plan can then do otherwise.
 
 CREATE FUNCTION fairlead.lost_of(p_queue text, p_ids bigint[], p_deliveries int[], p_done bigint[], p_strict boolean)
 RETURNS bigint[] LANGUAGE plpgsql AS $$
@@ -49,32 +49,25 @@ END $$;
 
 CREATE FUNCTION fairlead.ack_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_strict boolean, p_now bigint)
 RETURNS bigint[] LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   q fairlead.queue := fairlead.queue_row(p_queue);
   v_done bigint[];
+  v_same boolean := p_deliveries[1] = ALL (p_deliveries); -- nearly always: all are first deliveries
 BEGIN
   -- @stop ack.start
-  IF q.retention_us = 0 AND p_deliveries[1] = ALL (p_deliveries) THEN
-    -- Nearly always all are first deliveries: one scan of the key, no join.
+  IF q.retention_us = 0 THEN
     WITH gone AS (
-      DELETE FROM fairlead.message m
-        WHERE m.id = ANY (p_ids) AND m.state::text = 'l' AND m.deliveries = p_deliveries[1] AND m.lane = q.lane
-        RETURNING m.id)
-    SELECT array_agg(id) INTO v_done FROM gone;
-  ELSIF q.retention_us = 0 THEN
-    WITH gone AS (
-      DELETE FROM fairlead.message m USING unnest(p_ids, p_deliveries) u(id, d)
-        WHERE m.id = u.id AND m.state::text = 'l' AND m.deliveries = u.d AND m.lane = q.lane
+      DELETE FROM fairlead.message m WHERE m.id = ANY (p_ids) AND m.state::text = 'l' AND m.lane = q.lane
+        AND m.deliveries = CASE WHEN v_same THEN p_deliveries[1] ELSE p_deliveries[array_position(p_ids, m.id)] END
         RETURNING m.id)
     SELECT array_agg(id) INTO v_done FROM gone;
   ELSE
     WITH kept AS (
       UPDATE fairlead.message m SET state = 'd', finished_at = fairlead.now_us(p_now), lease_until = NULL,
           lease_no = NULL, permit_id = NULL, begun = false, recovered = false
-        FROM unnest(p_ids, p_deliveries) u(id, d)
-        WHERE m.id = u.id AND m.state::text = 'l' AND m.deliveries = u.d AND m.lane = q.lane
+        WHERE m.id = ANY (p_ids) AND m.state::text = 'l' AND m.lane = q.lane
+        AND m.deliveries = CASE WHEN v_same THEN p_deliveries[1] ELSE p_deliveries[array_position(p_ids, m.id)] END
         RETURNING m.id)
     SELECT array_agg(id) INTO v_done FROM kept;
   END IF;
@@ -87,19 +80,19 @@ END $$;
 CREATE FUNCTION fairlead.complete_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_result bytea,
   p_result_json int, p_strict boolean, p_now bigint)
 RETURNS bigint[] LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   q fairlead.queue := fairlead.queue_row(p_queue);
   v_now bigint := fairlead.now_us(p_now);
   v_done bigint[];
+  v_same boolean := p_deliveries[1] = ALL (p_deliveries); -- nearly always: all are first deliveries
 BEGIN
   WITH kept AS (
     UPDATE fairlead.message m SET state = 'd', finished_at = v_now, result = p_result,
         json = (m.json & ~4) | (p_result_json * 4), attempts = 0, error = NULL, lease_until = NULL,
         lease_no = NULL, permit_id = NULL, begun = false, recovered = false
-      FROM unnest(p_ids, p_deliveries) u(id, d)
-      WHERE m.id = u.id AND m.state::text = 'l' AND m.deliveries = u.d AND m.lane = q.lane
+      WHERE m.id = ANY (p_ids) AND m.state::text = 'l' AND m.lane = q.lane
+        AND m.deliveries = CASE WHEN v_same THEN p_deliveries[1] ELSE p_deliveries[array_position(p_ids, m.id)] END
       RETURNING m.id)
   SELECT array_agg(id) INTO v_done FROM kept;
   IF v_done IS NOT NULL THEN
@@ -111,21 +104,21 @@ END $$;
 CREATE FUNCTION fairlead.defer_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_due bigint,
   p_delay bigint, p_keep_memo boolean, p_memo bytea, p_memo_json int, p_strict boolean, p_now bigint)
 RETURNS bigint[] LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   q fairlead.queue := fairlead.queue_row(p_queue);
   v_now bigint := fairlead.now_us(p_now);
   v_due bigint := coalesce(p_due, v_now + p_delay);
   v_done bigint[];
+  v_same boolean := p_deliveries[1] = ALL (p_deliveries); -- nearly always: all are first deliveries
 BEGIN
   WITH back AS (
     UPDATE fairlead.message m SET state = CASE WHEN v_due <= v_now THEN 'r' ELSE 's' END, due_at = v_due,
         attempts = 0, memo = CASE WHEN p_keep_memo THEN m.memo ELSE p_memo END,
         json = CASE WHEN p_keep_memo THEN m.json ELSE (m.json & ~2) | (p_memo_json * 2) END,
         lease_until = NULL, lease_no = NULL, permit_id = NULL, recovered = false
-      FROM unnest(p_ids, p_deliveries) u(id, d)
-      WHERE m.id = u.id AND m.state::text = 'l' AND m.deliveries = u.d AND m.lane = q.lane
+      WHERE m.id = ANY (p_ids) AND m.state::text = 'l' AND m.lane = q.lane
+        AND m.deliveries = CASE WHEN v_same THEN p_deliveries[1] ELSE p_deliveries[array_position(p_ids, m.id)] END
       RETURNING m.id)
   SELECT array_agg(id) INTO v_done FROM back;
   IF v_done IS NOT NULL THEN
@@ -138,21 +131,23 @@ END $$;
 CREATE FUNCTION fairlead.fail_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_error text,
   p_delay bigint, p_details bytea, p_reference text, p_kill boolean, p_strict boolean, p_now bigint)
 RETURNS bigint[] LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   q fairlead.queue := fairlead.queue_row(p_queue);
   v_now bigint := fairlead.now_us(p_now);
   v_done bigint[];
+  v_same boolean := p_deliveries[1] = ALL (p_deliveries); -- nearly always: all are first deliveries
   v_dead bigint[];
 BEGIN
   SELECT array_agg(x.id), array_agg(x.id) FILTER (WHERE x.dies) INTO v_done, v_dead FROM (
     SELECT m.id, p_kill OR (coalesce(m.max_attempts, q.max_attempts) > 0
         AND m.attempts >= coalesce(m.max_attempts, q.max_attempts)) AS dies
-      FROM unnest(p_ids, p_deliveries) u(id, d) JOIN fairlead.message m ON m.id = u.id
-      WHERE m.state::text = 'l' AND m.deliveries = u.d AND m.lane = q.lane
-      FOR UPDATE OF m) x;
-  v_done := ARRAY(SELECT DISTINCT i FROM unnest(v_done) i);
+      FROM fairlead.message m
+      WHERE m.id = ANY (p_ids) AND m.state::text = 'l' AND m.lane = q.lane
+        AND m.deliveries = CASE WHEN v_same THEN p_deliveries[1] ELSE p_deliveries[array_position(p_ids, m.id)] END
+      ORDER BY m.id
+      FOR UPDATE) x;
+  v_done := coalesce(v_done, '{}');
   IF cardinality(v_done) > 0 THEN
     INSERT INTO fairlead.failure (queue_id, message_id, key, attempt, at, killed, error, details, reference)
       SELECT q.id, m.id, m.key, m.attempts, v_now, coalesce(m.id = ANY (v_dead), false), p_error, p_details, p_reference
@@ -165,7 +160,6 @@ BEGIN
             FROM fairlead.message o WHERE o.id = ANY (v_done) AND NOT coalesce(o.id = ANY (v_dead), false)) x
       WHERE m.id = x.id;
     IF v_dead IS NOT NULL THEN
-      v_dead := ARRAY(SELECT DISTINCT i FROM unnest(v_dead) i);
       PERFORM fairlead.bury(q, v_dead, p_error, false, v_now);
     END IF;
     INSERT INTO fairlead.tally (queue_id, at, failed, killed, errors) VALUES (q.id, v_now,
@@ -178,38 +172,38 @@ END $$;
 CREATE FUNCTION fairlead.extend_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_lease bigint,
   p_strict boolean, p_now bigint, OUT lost bigint[], OUT lease_until bigint)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
   q fairlead.queue := fairlead.queue_row(p_queue);
   v_now bigint := fairlead.now_us(p_now);
   v_done bigint[];
+  v_same boolean := p_deliveries[1] = ALL (p_deliveries); -- nearly always: all are first deliveries
 BEGIN
   WITH longer AS (
     UPDATE fairlead.message m
       SET lease_until = greatest(m.lease_until, v_now + coalesce(p_lease, m.lease_us, q.lease_us))
-      FROM unnest(p_ids, p_deliveries) WITH ORDINALITY u(id, d, i)
-      WHERE m.id = u.id AND m.state::text = 'l' AND m.deliveries = u.d AND m.lane = q.lane
-      RETURNING m.id, m.lease_until, u.i)
-  SELECT array_agg(id), (array_agg(l.lease_until ORDER BY i DESC))[1] INTO v_done, extend_rows.lease_until
+      WHERE m.id = ANY (p_ids) AND m.state::text = 'l' AND m.lane = q.lane
+        AND m.deliveries = CASE WHEN v_same THEN p_deliveries[1] ELSE p_deliveries[array_position(p_ids, m.id)] END
+      RETURNING m.id, m.lease_until)
+  SELECT array_agg(id), (array_agg(l.lease_until ORDER BY array_position(p_ids, l.id) DESC))[1] INTO v_done, extend_rows.lease_until
     FROM longer l;
   lost := fairlead.lost_of(p_queue, p_ids, p_deliveries, v_done, p_strict);
 END $$;
 
 CREATE FUNCTION fairlead.release_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_strict boolean, p_now bigint)
 RETURNS bigint[] LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   q fairlead.queue := fairlead.queue_row(p_queue);
   v_done bigint[];
+  v_same boolean := p_deliveries[1] = ALL (p_deliveries); -- nearly always: all are first deliveries
 BEGIN
   WITH back AS (
     UPDATE fairlead.message m SET state = 'r', attempts = greatest(m.attempts - 1, 0), lease_until = NULL,
         lease_no = NULL, permit_id = NULL
-      FROM unnest(p_ids, p_deliveries) u(id, d)
-      WHERE m.id = u.id AND m.state::text = 'l' AND m.deliveries = u.d AND m.lane = q.lane
+      WHERE m.id = ANY (p_ids) AND m.state::text = 'l' AND m.lane = q.lane
+        AND m.deliveries = CASE WHEN v_same THEN p_deliveries[1] ELSE p_deliveries[array_position(p_ids, m.id)] END
       RETURNING m.id)
   SELECT array_agg(id) INTO v_done FROM back;
   IF v_done IS NOT NULL THEN

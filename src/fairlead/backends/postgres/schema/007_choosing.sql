@@ -332,7 +332,8 @@ END $$;
 -- attempts (its cursor and credit), due_at (retry after, µs), created_at (now), and headers: JSON
 -- with the lost acks, the versions seen and the lease floors of limited channels. Its version is
 -- the number of ready index entries that were read: many more than messages given means that dead
--- entries are in the way.
+-- entries are in the way. Its key is the order in which the messages are given, since rows come back
+-- as the primary key finds them.
 CREATE FUNCTION fairlead.receive_rows(
   p_queue text, p_n int, p_lease bigint, p_version int, p_types text[], p_min_priority int,
   p_max_bytes bigint, p_permit bigint, p_ack_ids bigint[], p_ack_deliveries int[], p_channel text,
@@ -409,8 +410,7 @@ BEGIN
       UPDATE fairlead.message m SET state = 'l', attempts = m.attempts + 1, deliveries = m.deliveries + 1,
           lease_until = v_now + coalesce(p_lease, m.lease_us, q.lease_us), lease_no = v_no,
           permit_id = p_permit, begun = m.begun OR m.channel = ANY (c.ordered)
-        FROM unnest(c.ids) WITH ORDINALITY u(id, i)
-        WHERE m.id = u.id
+        WHERE m.id = ANY (c.ids)
         RETURNING m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at,
           m.created_at, m.attempts, m.deliveries, m.memo, m.lease_until, m.json, m.recovered::int;
     INSERT INTO fairlead.tally (queue_id, at, delivered) VALUES (q.id, v_now, cardinality(c.ids));
@@ -448,7 +448,7 @@ BEGIN
     v_extra := v_extra || jsonb_build_object('lost', v_lost);
   END IF;
   RETURN NEXT (NULL, c.channel, NULL,
-    convert_to(v_extra::text, 'UTF8'), NULL,
+    convert_to(v_extra::text, 'UTF8'), array_to_string(c.ids, ','),
     least(pg_stat_get_xact_tuples_returned('fairlead.message_ready'::regclass) - v_read, 2147483647)::int,
     NULL, NULL, v_after, v_now,
     c.credit, NULL, NULL, NULL, NULL, v_swept::int)::fairlead.delivery;
@@ -468,6 +468,7 @@ DECLARE
   q fairlead.queue := fairlead.queue_row(p_queue);
   v_cursor fairlead.cursor;
   r fairlead.delivery;
+  v_all fairlead.delivery[];
 BEGIN
   IF p_n IS NULL OR p_n NOT BETWEEN 1 AND 10000 THEN
     RAISE EXCEPTION 'n must be between 1 and 10000' USING ERRCODE = 'FL006';
@@ -476,22 +477,17 @@ BEGIN
   IF NOT FOUND THEN
     v_cursor.channel := chr(33 + (random() * 90)::int);
   END IF;
-  FOR r IN SELECT * FROM fairlead.receive_rows(p_queue, p_n, (extract(epoch FROM p_lease) * 1000000)::bigint,
-      p_version, p_types, p_min_priority, p_max_bytes, p_permit, '{}', '{}', v_cursor.channel,
-      coalesce(v_cursor.credit, 0), NULL, '{}', '{}', '{}', '{}', NULL, true, 0, 0, p_now)
-  LOOP
-    IF r.id IS NULL THEN
-      IF v_cursor.queue_id IS NOT NULL AND (r.channel, r.attempts) IS DISTINCT FROM (v_cursor.channel, v_cursor.credit) THEN
-        UPDATE fairlead.cursor k SET channel = r.channel, credit = r.attempts WHERE k.queue_id = q.id;
-      END IF;
-      CONTINUE;
-    END IF;
-    id := r.id; delivery := r.deliveries; channel := r.channel; body := r.body;
-    headers := convert_from(r.headers, 'UTF8')::jsonb; key := r.key; version := r.version; type := r.type;
-    priority := r.priority; due_at := to_timestamp(r.due_at / 1000000.0);
-    created_at := to_timestamp(r.created_at / 1000000.0); attempts := r.attempts; memo := r.memo;
-    lease_until := to_timestamp(r.lease_until / 1000000.0); is_json := r.json & 1 = 1;
-    recovered := r.recovered = 1;
-    RETURN NEXT;
-  END LOOP;
+  v_all := ARRAY(SELECT x FROM fairlead.receive_rows(p_queue, p_n, (extract(epoch FROM p_lease) * 1000000)::bigint,
+    p_version, p_types, p_min_priority, p_max_bytes, p_permit, '{}', '{}', v_cursor.channel,
+    coalesce(v_cursor.credit, 0), NULL, '{}', '{}', '{}', '{}', NULL, true, 0, 0, p_now) x);
+  r := v_all[cardinality(v_all)];
+  IF v_cursor.queue_id IS NOT NULL AND (r.channel, r.attempts) IS DISTINCT FROM (v_cursor.channel, v_cursor.credit) THEN
+    UPDATE fairlead.cursor k SET channel = r.channel, credit = r.attempts WHERE k.queue_id = q.id;
+  END IF;
+  RETURN QUERY
+    SELECT x.id, x.deliveries, x.channel, x.body, convert_from(x.headers, 'UTF8')::jsonb, x.key, x.version, x.type,
+      x.priority, to_timestamp(x.due_at / 1000000.0), to_timestamp(x.created_at / 1000000.0), x.attempts, x.memo,
+      to_timestamp(x.lease_until / 1000000.0), x.json & 1 = 1, x.recovered = 1
+    FROM unnest(v_all) x WHERE x.id IS NOT NULL
+    ORDER BY array_position(string_to_array(r.key, ',')::bigint[], x.id);
 END $$;

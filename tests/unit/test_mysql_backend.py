@@ -1,0 +1,550 @@
+"""MySQL's own: procedures in your transaction and from a bare client, locks, sessions, schema."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pymysql
+import pytest
+
+from fairlead import errors
+from fairlead.backends.base import Memory, Receive
+from fairlead.backends.mysql import MysqlBackend
+from fairlead.backends.mysql.schema import statements
+from fairlead.drivers import asyncmy as asyncmy_driver
+from fairlead.drivers.pymysql import PyMysqlDriver, connect
+from fairlead.run import arun, run
+from tests import servers
+
+NOW = 1_800_000_000_000_000
+SECOND = 1_000_000
+backend = MysqlBackend()
+
+
+def arguments(name: str = "mysql_unit") -> dict[str, Any]:
+    parts = urlsplit(servers.mysql_url(name))
+    return {
+        "host": parts.hostname,
+        "port": parts.port,
+        "user": parts.username,
+        "password": parts.password or "",
+        "database": parts.path[1:],
+    }
+
+
+def item(body: bytes = b"x", channel: str = "", **given: Any) -> tuple[Any, ...]:
+    names = "json rank due delay key conflict version type headers lease max_attempts expires"
+    defaults = {"json": 0, "rank": 0, "delay": 0, "conflict": "e", "version": 0}
+    return (channel, body, *({**defaults, **given}.get(name) for name in names.split()))
+
+
+class Client:
+    """One connection and the operations on it; errors are Fairlead's where they are known."""
+
+    def __init__(self, connection: Any, own: bool = True) -> None:
+        self.driver = PyMysqlDriver(connection)
+        self.own = own
+        self.memory = Memory()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *args: self.run(getattr(backend, name)(*args))
+
+    def run(self, op: Any) -> Any:
+        try:
+            return run(op, self.driver, self.own)
+        except Exception as error:
+            meant = backend.translate(self.driver.code(error) or "", str(error))
+            if isinstance(meant, Exception):
+                raise meant from error
+            raise
+
+    def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
+        return self.driver.execute(text, params)
+
+    def put(self, queue: str, *items: tuple[Any, ...], now: int | None = None) -> list[Any]:
+        return self.run(backend.send(queue, items or [item()], now))
+
+    def take(self, queue: str, n: int = 1, now: int | None = None, **args: Any) -> list[Any]:
+        op = backend.receive(queue, Receive(n, **args), self.memory, now)
+        return self.run(op).rows
+
+
+def leases(rows: list[Any]) -> list[tuple[int, int]]:
+    return [(row[0], row[11]) for row in rows]
+
+
+def policy(**given: Any) -> tuple[Any, ...]:
+    names = "max_concurrency rate_count rate_period_us burst weight paused ordered max_size"
+    defaults = {"burst": 1, "weight": 1, "paused": 0, "ordered": 0}
+    return tuple({**defaults, **given}.get(name) for name in names.split())
+
+
+@pytest.fixture(scope="module")
+def migrated() -> None:
+    client = Client(connect(**arguments()))
+    client.migrate()
+    client.driver.close()
+
+
+@pytest.fixture
+def opened(migrated: None) -> Iterator[Callable[..., Client]]:
+    """Ours by default; yours with connection arguments."""
+    made: list[Client] = []
+
+    def open(**yours: Any) -> Client:
+        if yours:
+            sql_mode = yours.pop("sql_mode", None)
+            connection = pymysql.connect(**arguments(), **yours)
+            client = Client(connection, own=False)
+            client.sql("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            if sql_mode is not None:
+                client.sql(f"SET SESSION sql_mode = '{sql_mode}'")
+        else:
+            client = Client(connect(**arguments(), timeout=2))
+        made.append(client)
+        return client
+
+    yield open
+    for client in made:
+        client.driver.rollback()
+        client.driver.close()
+
+
+@pytest.fixture
+def a(opened: Callable[..., Client]) -> Client:
+    return opened()
+
+
+@pytest.fixture
+def b(opened: Callable[..., Client]) -> Client:
+    return opened()
+
+
+@pytest.fixture
+def queue(a: Client) -> Iterator[str]:
+    assert a.queue_create("q", {}, None)
+    yield "q"
+    a.driver.rollback()
+    a.queue_drop("q", None)
+
+
+# --- transactions -----------------------------------------------------------------------------
+
+
+def test_a_call_belongs_to_the_callers_transaction(a: Client, b: Client, queue: str) -> None:
+    a.own = False
+    a.driver.begin(True)
+    a.put(queue)
+    a.put(queue, item(), item(key="k"))
+    assert b.take(queue, 10) == []
+    a.driver.rollback()
+    assert b.take(queue, 10) == []
+    assert b.stats(queue, None)[0][7] == 0  # nothing was counted either
+
+
+def test_a_call_without_a_transaction_is_one(a: Client, b: Client, queue: str) -> None:
+    a.sql("CALL fairlead_send('q', '1', '{}')")
+    assert len(b.take(queue, 10)) == 1
+
+
+def test_an_error_takes_back_its_own_call_and_nothing_else(a: Client, queue: str) -> None:
+    a.put(queue, item(), item())
+    first, second = a.take(queue, 2)
+    a.own = False
+    a.driver.begin(True)
+    a.put(queue, item(b"mine"))
+    a.ack(queue, leases([first]), True, None)
+    with pytest.raises(errors.LeaseLost) as lost:
+        a.ack(queue, [*leases([second]), (10**9, 1)], True, None)
+    assert lost.value.ids == [10**9]
+    assert lost.value.queue == "q"
+    a.driver.commit()
+    states = [row[16] for row in a.peek(queue, 10, None, None, 0, None)]
+    assert states == ["l", "r"]  # the second lease still holds, and my own message was sent
+
+
+def test_receive_needs_read_committed(a: Client, queue: str) -> None:
+    a.put(queue)
+    a.sql("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    assert len(a.take(queue)) == 1  # without your transaction it makes one that fits
+    a.own = False
+    a.driver.begin(True)
+    with pytest.raises(errors.UnsafeTransaction, match="READ COMMITTED"):
+        a.take(queue)
+
+
+def test_a_trigger_can_send(a: Client, queue: str) -> None:
+    a.sql("CREATE TABLE orders (id INT PRIMARY KEY)")
+    a.sql(
+        "CREATE TRIGGER orders_send AFTER INSERT ON orders FOR EACH ROW "
+        "CALL fairlead_put('q', JSON_OBJECT('order', NEW.id), '{}', @sent)"
+    )
+    try:
+        a.sql("INSERT INTO orders VALUES (7)")
+    finally:
+        a.sql("DROP TABLE orders")
+    [row] = a.take(queue)
+    assert (row[2], row[14]) == (b'{"order": 7}', 1)
+
+
+# --- the SQL door -----------------------------------------------------------------------------
+
+
+def shell(database: str, text: str) -> str:
+    given = arguments()
+    program = shutil.which("mariadb") or shutil.which("mysql")
+    assert program, "the client belongs to mariadb-server"
+    command = [program, "--no-defaults", "-N", "-B", f"-h{given['host']}", f"-P{given['port']}"]
+    command += [f"-u{given['user']}", "--default-character-set=utf8mb4", database]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_door_alone_from_the_migrations_to_the_ack(migrated: None) -> None:
+    """With another prefix, in the client's default isolation and transaction mode."""
+    database = arguments("mysql_door")["database"]
+    other = MysqlBackend("jobs_")
+    for _, text in other.migrations():
+        assert "fairlead_" not in text
+        shell(database, text)
+    shell(database, """CALL jobs_queue_create('é', '{"lease": 7, "max_attempts": 1}');""")
+    sent = shell(
+        database,
+        """CALL jobs_send('é', '{"to": "ann"}', '{"channel": "t7", "priority": 3}');
+           CALL jobs_send('é', 'plain', '{"channel": "t8", "key": "k", "delay": 60}');
+           CALL jobs_send('é', 'plain', '{"key": "k", "on_conflict": "ignore"}');
+           CALL jobs_send_many('é', '[{"body": 1}, {"body": "x", "channel": "t8"}]');""",
+    )
+    assert sent.split() == ["1", "2", "2", "3", "4"]
+    rows = [
+        line.split("\t") for line in shell(database, "CALL jobs_receive('é', 2, '{}');").split("\n")
+    ]
+    assert [(row[0], row[1], row[2]) for row in rows[:-1]] == [
+        ("3", "", "1"),
+        ("1", "t7", '{"to": "ann"}'),
+    ]
+    rows = shell(database, "CALL jobs_receive('é', 2, NULL);").split("\t")
+    assert rows[:3] == ["4", "t8", '"x"']  # the round went on
+    assert shell(database, "CALL jobs_ack('é', '[[3, 1], [9, 1]]', '{}');") == "[9]\n"
+    shell(database, "CALL jobs_fail('é', '[[1, 1]]', 'boom', NULL, '{}');")
+    assert shell(database, "CALL jobs_redrive('é', NULL, 10, '{}');") == "1\n"
+    stats = shell(database, "CALL jobs_stats('é', NULL);").split("\t")
+    assert stats[:7] == ["é", "1", "1", "1", "0", "0", "0"]
+    assert shell(database, "CALL jobs_maintain(100, '{}');") == "0\t0\t0\t0\t0\n"
+
+
+def test_the_door_refuses_what_is_wrong(a: Client, queue: str) -> None:
+    wrong = {
+        "CALL fairlead_send('nobody', '1', '{}')": errors.QueueNotFound,
+        "CALL fairlead_send('q', '1', '{\"key\": \"\"}')": errors.InvalidName,
+        "CALL fairlead_send('q', '1', '{\"on_conflict\": \"x\"}')": errors.InvalidArgument,
+        "CALL fairlead_send('q', '1', '{\"delay\": -1}')": errors.InvalidArgument,
+        "CALL fairlead_receive('q', 0, '{}')": errors.InvalidArgument,
+        "CALL fairlead_receive('q', 1, '{\"permit\": 5}')": errors.PermitLost,
+        "CALL fairlead_queue_create('', '{}')": errors.InvalidName,
+        "CALL fairlead_discard('q', 'r', 1, '{}')": errors.InvalidArgument,
+    }
+    for text, error in wrong.items():
+        with pytest.raises(pymysql.MySQLError) as raised:
+            a.sql(text)
+        meant = backend.translate(a.driver.code(raised.value) or "", str(raised.value))
+        assert type(meant) is error, text
+    a.sql("CALL fairlead_send('q', '1', '{\"key\": \"k\"}')")
+    with pytest.raises(pymysql.MySQLError, match="k"):
+        a.sql("CALL fairlead_send('q', '1', '{\"key\": \"k\"}')")
+
+
+# --- locks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [None, 5])
+def test_a_senders_open_transaction_delays_nobody(
+    a: Client, b: Client, queue: str, limit: int | None
+) -> None:
+    if limit:
+        a.policy_set(queue, "c", policy(max_concurrency=limit), None)
+    b.sql("SET SESSION innodb_lock_wait_timeout = 1")
+    b.put(queue, item(b"0", "c"))
+    a.own = False
+    a.driver.begin(True)
+    a.put(queue, item(b"1", "c"))
+    a.put(queue, item(b"2", "c"), item(b"3", "c", key="k"))
+    b.put(queue, item(b"4", "c"), item(b"5", "c"))
+    rows = b.take(queue, 10)
+    assert [row[2] for row in rows] == ([b"0", b"4", b"5"])
+    b.ack(queue, leases(rows), True, None)
+    a.driver.commit()
+    assert [row[2] for row in b.take(queue, 10)] == [b"1", b"2", b"3"]
+
+
+def test_a_locked_gate_is_passed_by_and_the_limit_holds(a: Client, b: Client, queue: str) -> None:
+    a.queue_set(queue, {"max_concurrency": 1}, None)
+    a.put(queue, *(item(b"%d" % i, channel) for i in range(3) for channel in ("x", "y")))
+    a.own = False
+    a.driver.begin(True)
+    assert len(a.take(queue, 1)) == 1  # x: its gate is ours now
+    b.sql("SET SESSION innodb_lock_wait_timeout = 1")
+    assert [row[1] for row in b.take(queue, 10)] == ["y"]
+    assert b.take(queue, 10) == []
+    a.driver.commit()
+    assert b.take(queue, 10) == []
+
+
+def test_limits_are_exact_under_eight_consumers(
+    opened: Callable[..., Client], a: Client, queue: str
+) -> None:
+    a.queue_set(queue, {"max_concurrency": 2, "limit_concurrency": 5}, None)
+    a.put(queue, *(item(b"", f"c{i % 4}") for i in range(400)))
+    clients = [opened() for _ in range(8)]
+    worst: list[int] = []
+    all_of_them: list[int] = []
+    taken: list[int] = []
+
+    def consume(client: Client) -> None:
+        held: list[tuple[int, int]] = []
+        for _ in range(200):
+            try:
+                rows = client.take(queue, 3, acks=held)
+            except pymysql.MySQLError as error:
+                if backend.translate(client.driver.code(error) or "", str(error)) != "busy":
+                    raise
+                continue
+            held = leases(rows)
+            taken.extend(row[0] for row in rows)
+            counts = client.sql(
+                "SELECT COUNT(*) FROM fairlead_message m JOIN fairlead_queue q ON q.lane = m.lane "
+                "WHERE m.state = 'l' GROUP BY m.channel"
+            )
+            worst.extend(count for (count,) in counts)
+            all_of_them.append(sum(count for (count,) in counts))
+            if len(taken) >= 400:
+                break
+        client.ack(queue, held, False, None)
+
+    threads = [threading.Thread(target=consume, args=(client,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(taken) == len(set(taken)) == 400
+    assert max(worst) <= 2
+    assert max(all_of_them) <= 5
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("commit", [False, True])
+def test_senders_of_one_key_wait_for_each_other(
+    a: Client, b: Client, queue: str, many: bool, commit: bool
+) -> None:
+    a.own = False
+    a.driver.begin(True)
+    [(first, _)] = a.put(queue, item(b"a", key="k"))
+    items = (
+        [item(b"0"), item(b"b", key="k", conflict="i"), item(b"2")]
+        if many
+        else [item(b"b", key="k", conflict="i")]
+    )
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(b.put(queue, *items)))
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive()
+    if commit:
+        a.driver.commit()
+    else:
+        a.driver.rollback()
+    thread.join(10)
+    outcomes = [outcome for _, outcome in found[0]]
+    ids = [id for id, _ in found[0]]
+    if commit:
+        assert outcomes == (["s", "d", "s"] if many else ["d"])
+        assert ids[1 if many else 0] == first
+    else:
+        assert set(outcomes) == {"s"}
+    rows = b.peek(queue, 10, None, None, 0, None)
+    assert sorted({*ids, *([first] if commit else [])}) == [row[0] for row in rows]
+    assert b.stats(queue, None)[0][7] == len(rows)
+
+
+def test_an_ordered_head_that_is_locked_closes_the_channel(
+    a: Client, b: Client, queue: str
+) -> None:
+    a.queue_set(queue, {"ordered": 1}, None)
+    [(head, _), _] = a.put(queue, item(b"1"), item(b"2"))
+    a.driver.begin(True)
+    a.sql(f"SELECT id FROM fairlead_message WHERE id = {head} FOR UPDATE")
+    assert b.take(queue, 10) == []
+    a.driver.rollback()
+    assert [row[2] for row in b.take(queue, 10)] == [b"1", b"2"]
+
+
+# --- sessions ---------------------------------------------------------------------------------
+
+
+def test_your_session_may_be_as_strange_as_it_likes(
+    opened: Callable[..., Client], queue: str
+) -> None:
+    strange = opened(
+        charset="latin1",
+        cursorclass=pymysql.cursors.SSDictCursor,
+        autocommit=False,
+        sql_mode="ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES,ANSI",
+    )
+    strange.sql("SET SESSION group_concat_max_len = 8")
+    body = bytes(range(256)) * 3
+    name = "ключ'\\\"é"
+    strange.put(queue, item(body, name, key=name, type=name, headers=b'{"\xc3\xa9": 1}'))
+    strange.put(queue, *(item(body, f"{name}{i}", key=f"{name}{i}") for i in range(50)))
+    rows = strange.take(queue, 100, types=[name])
+    assert [(row[1], row[2], row[4], row[6]) for row in rows] == [(name, body, name, name)]
+    assert len(strange.take(queue, 100)) == 50
+    strange.fail(queue, leases(rows), f"{name}\n", 0, None, name, True, None)
+    [failure] = strange.failures(queue, None, name, 5)
+    assert (failure[2], failure[5], failure[7]) == (name, f"{name}\n", name)
+    strange.driver.commit()
+
+
+def test_a_body_beyond_the_packet_is_refused_and_the_connection_lives(
+    a: Client, queue: str
+) -> None:
+    [(packet,)] = a.sql("SELECT @@max_allowed_packet")
+    with pytest.raises(errors.BodyTooLarge, match="max_allowed_packet"):
+        a.put(queue, item(b"x" * (packet // 2)))
+    a.queue_set(queue, {"max_body": 10}, None)
+    with pytest.raises(errors.BodyTooLarge, match="max_body"):
+        a.put(queue, item(b"x" * 11))
+    assert a.take(queue) == []
+
+
+def test_the_async_driver(a: Client, queue: str) -> None:
+    async def main() -> None:
+        driver = asyncmy_driver.AsyncmyDriver(await asyncmy_driver.connect(**arguments()))
+        items = [item(b"\x00\xff", f"é{i}") for i in range(20)]
+        sent = await arun(backend.send(queue, items, None), driver, True)
+        assert [outcome for _, outcome in sent] == ["s"] * 20
+        op = backend.receive(queue, Receive(20), Memory(), None)
+        received = await arun(op, driver, True)
+        assert {row[1:3] for row in received.rows} == {(f"é{i}", b"\x00\xff") for i in range(20)}
+        with pytest.raises(Exception) as raised:
+            await arun(backend.ack(queue, [(10**9, 1)], True, None), driver, True)
+        code = driver.code(raised.value)
+        assert isinstance(backend.translate(code or "", str(raised.value)), errors.LeaseLost)
+        await driver.execute("SELECT 1", ())
+        await driver.close()
+        with pytest.raises(Exception) as raised:
+            await driver.execute("SELECT 1", ())
+        assert driver.code(raised.value) == "gone"
+
+    asyncio.run(main())
+
+
+# --- the schema -------------------------------------------------------------------------------
+
+
+def test_two_migrate_at_once_and_again() -> None:
+    given = arguments("mysql_twice")
+    applied: list[list[str]] = []
+
+    def migrate() -> None:
+        client = Client(connect(**given, timeout=30))
+        applied.append(client.migrate())
+        client.check()
+        client.driver.close()
+
+    threads = [threading.Thread(target=migrate) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    everything = [name for name, _ in backend.migrations()]
+    assert sorted(applied) == [[], everything]
+    client = Client(connect(**given))
+    client.sql("DELETE FROM fairlead_migration WHERE version > 1")  # as after a crash
+    assert client.migrate() == everything[1:]
+    client.driver.close()
+
+
+def test_a_missing_schema_is_named() -> None:
+    client = Client(connect(**arguments("mysql_nothing")))
+    for call in (lambda: client.put("q"), lambda: client.take("q"), lambda: client.check()):
+        with pytest.raises(errors.SchemaOutdated, match="fairlead migrate"):
+            call()
+    client.driver.close()
+
+
+def test_scripts_are_split_at_their_delimiters() -> None:
+    script = "-- hi\nSELECT 1; -- one\n\nSELECT ';';\nDELIMITER //\nBEGIN a; END //\nDELIMITER ;\n"
+    assert statements(script) == ["SELECT 1", "SELECT ';'", "BEGIN a; END"]
+
+
+@pytest.mark.parametrize("prefix", ["", "Jobs_", "a-", "1_", "x" * 40])
+def test_a_prefix_is_a_name(prefix: str) -> None:
+    with pytest.raises(errors.InvalidArgument):
+        MysqlBackend(prefix)
+
+
+def test_what_error_numbers_mean() -> None:
+    for code in ("1213", "1205", "1020"):
+        assert backend.translate(code, "") == "busy"
+    for code in ("gone", "2006", "2013"):
+        assert backend.translate(code, "") == "gone"
+    assert backend.translate("1146", "(1146, \"Table 'x.users' doesn't exist\")") is None
+    assert backend.translate("1064", "(1064, 'syntax')") is None
+    lost = backend.translate("-20535", '(-20535, "7 it\'s")')
+    assert isinstance(lost, errors.LeaseLost)
+    assert (lost.ids, lost.queue) == ([7], "it's")
+
+
+# --- counting and plans -----------------------------------------------------------------------
+
+
+def test_totals_are_the_same_before_and_after_the_fold(a: Client, b: Client, queue: str) -> None:
+    for minute in range(3):
+        now = NOW + minute * 60 * SECOND
+        a.put(queue, item(), item(), now=now)
+        a.ack(queue, leases(a.take(queue, 2, now)), True, now)
+    before = a.stats(queue, NOW), a.history(queue, 0, None)
+    a.own = False
+    a.driver.begin(True)
+    a.put(queue, now=NOW + 60 * SECOND)  # a tally that is not committed is not folded, nor lost
+    b.maintain(1000, NOW + 120 * SECOND)
+    a.driver.rollback()
+    assert b.sql("SELECT COUNT(*) FROM fairlead_tally") == [(0,)]
+    assert (b.stats(queue, NOW), b.history(queue, 0, None)) == before
+    b.maintain(1000, NOW + 3 * 86_400 * SECOND)
+    assert b.history(queue, 0, None) == []
+    assert b.stats(queue, NOW) == before[0]
+
+
+def reads(client: Client) -> int:
+    rows = client.sql("SHOW SESSION STATUS WHERE Variable_name LIKE 'Handler_read%'")
+    return sum(int(value) for _, value in rows)
+
+
+def test_a_receive_reads_little_however_much_there_is(a: Client, queue: str) -> None:
+    """In the session that saw the table empty, and without statistics of what came since."""
+    a.take(queue, 10)
+    a.put(queue, *(item(b"", f"c{i % 50}") for i in range(50)))
+    before = reads(a)
+    a.ack(queue, leases(a.take(queue, 50)), True, None)
+    small = reads(a) - before
+    a.put(queue, *(item(b"", "big", delay=0 if i % 2 else 10**12) for i in range(30_000)))
+    a.put(queue, *(item(b"", f"c{i % 50}") for i in range(1000)))
+    a.policy_set(queue, "c1", policy(max_concurrency=5), None)  # so that the general path is taken
+    a.take(queue, 50)
+    for _ in range(3):
+        before = reads(a)
+        a.ack(queue, leases(a.take(queue, 50)), True, None)
+        assert reads(a) - before < 3 * small + 500
+    a.policy_clear(queue, "c1", None)
+    for _ in range(3):
+        before = reads(a)
+        a.ack(queue, leases(a.take(queue, 50)), True, None)
+        assert reads(a) - before < 2 * small + 200
