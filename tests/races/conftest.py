@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,9 +63,25 @@ def server(request: pytest.FixtureRequest, labs: Labs, session_things: None) -> 
     return labs.lab(request.param)
 
 
+@pytest.fixture(autouse=True)
+def counted(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The schedules of each test travel in its report, from the workers of ``pytest -n`` too."""
+    played.clear()
+    yield
+    request.node.user_properties += [("schedules", pair) for pair in played.items()]
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if played:
+    totals: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", "") != "teardown":
+                continue
+            for name, pair in getattr(report, "user_properties", ()):
+                if name == "schedules":
+                    totals[pair[0]] += pair[1]
+    if totals:
         terminalreporter.write_sep("-", "races")
-        for title, count in sorted(played.items()):
+        for title, count in sorted(totals.items()):
             terminalreporter.write_line(f"{count:6}  {title}")
-        terminalreporter.write_line(f"{sum(played.values()):6}  schedules in all")
+        terminalreporter.write_line(f"{sum(totals.values()):6}  schedules in all")

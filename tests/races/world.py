@@ -26,6 +26,7 @@ class World:
         self.now = NOW
         self.log: list[Event] = []  # committed, in the order of the commits
         self.trace: list[str] = []  # "a0": a's first step began, "/a0": it ended
+        self.outcome: tuple[Any, ...] = ()  # the rows as check() found them
         self.bodies: dict[Lease, bytes] = {}
         self.purged = False
         self.may_fail: tuple[type[BaseException], ...] = ()
@@ -85,6 +86,11 @@ class World:
             for error in session.errors:
                 assert isinstance(error, self.may_fail), f"{session.name} failed: {error!r}"
         rows, totals = self.rows(), self.totals()
+        first = min(rows, default=0)
+        self.outcome = tuple(
+            (id - first, row["state"], row["channel"], row["key"], row["deliveries"])
+            for id, row in sorted(rows.items())
+        )
         sent = {id for id, _ in self.of("sent")}
         delivered = self.of("delivered")
 
