@@ -418,6 +418,8 @@ def crowded(doors: Any) -> Iterator[Callable[[str], str]]:
     for backend, name in made.items():
         with fairlead.connect(doors.url(backend)) as database:
             database.queue(name).drop()
+            while database.maintain(50_000).more:  # the tests after this need not carry it along
+                pass
 
 
 @pytest.mark.timeout(300)

@@ -4,6 +4,9 @@ Bodies are any bytes, and a multi-row INSERT of literals carries them fastest (m
 and base64). Its rows get consecutive ids, in order, that no other session can get. So the only race
 is a key that somebody else sends between our look and our INSERT: then that row is not made, which
 shows in its id, and everything since the savepoint is taken back and decided again.
+
+Ids follow the items, but keys must be claimed in one order by all senders, or two that meet in the
+middle deadlock: several keys are written after the rows, sorted.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ class Sender:
     packet: int
     policies: int
 
-    def row(self, item: SendRow) -> str:
+    def row(self, item: SendRow, with_key: bool) -> str:
         """One row of VALUES. All of it literals: no driver has to look at thousands of values."""
         (channel, body, is_json, rank, due, delay, key, _) = item[:8]
         (version, type_, headers, lease_us, max_attempts, expires) = item[8:]
@@ -51,8 +54,8 @@ class Sender:
             f"{self.lane},'{'r' if ready else 's'}',{version},X'{channel.encode().hex()}',{rank},"
             f"{due},{0 if ready else due},{1 if is_json else 0},{self.now},"
             f"{_number(None if expires is None else self.now + expires)},{_number(lease_us)},"
-            f"{_number(max_attempts)},{_name(key)},{_name(type_)},{literal(headers)},"
-            f"X'{body.hex()}')"
+            f"{_number(max_attempts)},{_name(key if with_key else None)},{_name(type_)},"
+            f"{literal(headers)},X'{body.hex()}')"
         )
 
 
@@ -210,24 +213,28 @@ def _most(sender: Sender) -> int:
 
 def _insert(sql: Catalogue, sender: Sender, items: Sequence[SendRow], plan: Plan) -> Op[bool]:
     """Insert the new ones and note their ids; False if somebody else had one of the keys first."""
-    rows = ((i, "(" + sender.row(items[i])) for i in plan.new)
-    keyed: dict[str, int] = {}
+    keyed: dict[str, int] = {items[i][6]: i for i in plan.new if items[i][6] is not None}
+    one = len(keyed) == 1
+    rows = ((i, "(" + sender.row(items[i], one)) for i in plan.new)
     for chunk in _chunks(rows, _most(sender)):
-        with_keys = {items[i][6]: i for i, _ in chunk if items[i][6] is not None}
-        if with_keys:
+        if one:
             yield sql.no_id, ()
-        head = sql.insert_keyed if with_keys else sql.insert
+        head = sql.insert_keyed if one else sql.insert
         yield f"{head} {','.join(row for _, row in chunk)}", ()
         [(first,)] = yield sql.first_id, ()
         for n, (i, _) in enumerate(chunk):
             plan.outcomes[i] = (first + n * sender.step, base.SENT)
-        keyed.update(with_keys)
+    if len(keyed) > 1:
+        claims = sorted((key.encode(), plan.outcomes[i][0]) for key, i in keyed.items())
+        for start in range(0, len(claims), ROWS):
+            some = [[id, key.hex()] for key, id in claims[start : start + ROWS]]
+            yield sql.claim_keys, (json.dumps(some),)
     holders = yield from _holders(sql, sender, list(keyed))
     # A row that was not made shifts the ids, and the holder's is none of our own: no match.
     return all(holders.get(key, (0,))[0] == plan.outcomes[i][0] for key, i in keyed.items())
 
 
 def _replace(sql: Catalogue, sender: Sender, items: Sequence[SendRow], plan: Plan) -> Op[None]:
-    rows = ((i, f"({id},{sender.row(items[i])}") for i, id in plan.replaced.items())
+    rows = ((i, f"({id},{sender.row(items[i], True)}") for i, id in plan.replaced.items())
     for chunk in _chunks(rows, _most(sender)):
         yield f"{sql.replace} {','.join(row for _, row in chunk)} {sql.replacing}", ()

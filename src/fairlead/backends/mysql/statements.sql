@@ -64,13 +64,18 @@ SELECT id, `key`, state FROM fairlead_message FORCE INDEX (`key`) WHERE `key` IN
 AND lane =
 
 -- name: lock_holders()
-SELECT id, `key`, state FROM fairlead_message WHERE id IN
+SELECT id, `key`, state FROM fairlead_message FORCE INDEX (PRIMARY) WHERE id IN
 
 -- name: for_update()
 ORDER BY id FOR UPDATE
 
 -- name: free_keys()
-UPDATE fairlead_message SET `key` = NULL WHERE state = 'x' AND id IN
+UPDATE fairlead_message FORCE INDEX (PRIMARY) SET `key` = NULL WHERE state = 'x' AND id IN
+
+-- name: claim_keys(pairs)
+-- [[id, "key in hex"], …], in the order of the keys. One that somebody else has stays theirs.
+UPDATE IGNORE JSON_TABLE(:pairs, '$[*]' COLUMNS (id BIGINT PATH '$[0]', name VARCHAR(510) PATH '$[1]')) j
+STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id SET m.`key` = UNHEX(j.name)
 
 -- name: savepoint()
 SAVEPOINT fairlead_send

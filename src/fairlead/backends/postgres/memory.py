@@ -46,6 +46,7 @@ class Hints:
         self._next_look = 0.0
         self._next_sweep = 0.0
         self._useful_until = 0.0
+        self.was_lone = False  # the last receive was filled from one channel
 
     def look_due(self) -> bool:
         """Is it time for a receive that looks?"""
@@ -68,6 +69,16 @@ class Hints:
         at = self._at
         oldest = time.monotonic() - FRESH if look else float("-inf")
         return [(name, *at[name][:3]) for name in self._around(channel, n) if at[name][3] > oldest]
+
+    def lone(self) -> tuple[str, int, int, int, int] | None:
+        """Channel, position and version where the queue's only channel is read on, if the last
+        receive found it alone and no sweep is due."""
+        if not self.was_lone or self.sweep_due() or self.versions is None:
+            return None
+        near = self.near(None, 1, False)
+        if len(self._names) != 1 or len(near) != 1 or len(self.versions) != 1:
+            return None
+        return *near[0], self.versions[0]
 
     def _around(self, channel: str | None, n: int) -> list[str]:
         """The next n names after this one, round the end, by name."""

@@ -59,6 +59,25 @@ FULL JOIN (SELECT * FROM fairlead.policy WHERE queue_id = (SELECT id FROM fairle
   ON p.channel = c.channel
 ORDER BY coalesce(c.channel, p.channel) COLLATE "C" LIMIT :limit::int
 
+-- name: send_plain(queue, channel, body, json, rank, due, delay, version, type, headers, lease, max_attempts, expires, now)
+-- One message without a key into a queue that counts no sizes: one statement. No row back means that
+-- send_one has to say why not.
+WITH q AS (
+  SELECT o.id, o.lane, o.expires_us, fairlead.now_us(:now::bigint) AS now FROM fairlead.queue o
+  WHERE o.name = :queue::text AND o.max_size IS NULL AND octet_length(:body::bytea) <= o.max_body
+    AND NOT EXISTS (SELECT 1 FROM fairlead.policy p WHERE p.queue_id = o.id AND p.max_size IS NOT NULL)
+), m AS (
+  INSERT INTO fairlead.message (due_at, created_at, lease_us, expires_at, lane, rank, version, max_attempts, json,
+      state, channel, type, body, headers)
+  SELECT coalesce(:due::bigint, q.now + :delay::bigint), q.now, :lease::bigint,
+    q.now + coalesce(:expires::bigint, q.expires_us), q.lane, :rank::int, :version::int, :max_attempts::int, :json::int,
+    CASE WHEN coalesce(:due::bigint, q.now + :delay::bigint) <= q.now THEN 'r'::"char" ELSE 's'::"char" END,
+    :channel::text, :type::text, :body::bytea, :headers::bytea
+  FROM q RETURNING id
+), t AS (
+  INSERT INTO fairlead.tally (queue_id, at, sent) SELECT q.id, q.now, 1 FROM q)
+SELECT id, 's' FROM m
+
 -- name: send_one(queue, channel, body, json, rank, due, delay, version, type, headers, lease, max_attempts, expires, now)
 SELECT * FROM fairlead.send_one(:queue::text, :channel::text, :body::bytea, :json::int, :rank::int, :due::bigint,
   :delay::bigint, :version::int, :type::text, :headers::bytea, :lease::bigint, :max_attempts::int,
@@ -81,6 +100,10 @@ SELECT * FROM fairlead.receive_rows(:queue::text, :n::int, :lease::bigint, :vers
   :channel::text, :credit::int, :versions::text::int[], :hint_channels::text[], :hint_ranks::text::int[],
   :hint_dues::text::bigint[], :hint_ids::text::bigint[], :floors::text::jsonb, :sweep::int <> 0,
   :lease_floor::bigint, :due_floor::bigint, :now::bigint)
+
+-- name: receive_lone(queue, n, lease, channel, version, rank, due, id, ack_ids, ack_deliveries)
+SELECT * FROM fairlead.receive_lone(:queue::text, :n::int, :lease::bigint, :channel::text, :version::int, :rank::int,
+  :due::bigint, :id::bigint, :ack_ids::text::bigint[], :ack_deliveries::text::int[])
 
 -- name: ack(queue, ids, deliveries, strict, now)
 SELECT unnest(fairlead.ack_rows(:queue::text, :ids::text::bigint[], :deliveries::text::int[], :strict::int <> 0, :now::bigint))

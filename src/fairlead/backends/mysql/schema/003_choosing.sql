@@ -63,7 +63,7 @@ BEGIN
     SELECT GROUP_CONCAT(id ORDER BY `rank`, due_at, id), COUNT(*) INTO p_ids, p_count FROM (
       SELECT m.id, m.`rank`, m.due_at
         FROM JSON_TABLE(CONCAT('[', COALESCE(v_all, ''), ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-        STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+        STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
        ORDER BY m.`rank`, m.due_at, m.id LIMIT p_skip, p_n) taken;
   END IF;
 END //
@@ -127,19 +127,25 @@ BEGIN
                AND (p_types IS NULL OR LOCATE(CONCAT('"', HEX(m.type), '"'), p_types) > 0) AS fits
           FROM (SELECT DISTINCT id FROM JSON_TABLE(CONCAT('[', COALESCE(v_all, ''), ']'), '$[*]'
                   COLUMNS (id BIGINT PATH '$')) ids) j
-          STRAIGHT_JOIN fairlead_message m ON m.id = j.id
-         WHERE m.lane = p_lane AND m.state = 'r'
+          STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
+         WHERE m.lane = p_lane AND m.channel = p_channel AND m.state = 'r'
          ORDER BY m.begun DESC, m.`rank`, m.due_at, m.id LIMIT v_wanted) head) run
    WHERE gaps = 0;
   -- @stop ordered.lock
-  SELECT GROUP_CONCAT(id) INTO v_locked FROM (
-    SELECT m.id FROM JSON_TABLE(CONCAT('[', COALESCE(v_run, ''), ']'), '$[*]'
-             COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id
-     WHERE m.lane = p_lane AND m.state = 'r' FOR UPDATE SKIP LOCKED) locked;
+  -- Under the lock everything is asked again, and given only as far as the order is still the same:
+  -- a send may have replaced one of them, or a reschedule moved it.
+  SELECT GROUP_CONCAT(id ORDER BY begun DESC, `rank`, due_at, id) INTO v_locked FROM (
+    SELECT m.id, m.begun, m.`rank`, m.due_at
+      FROM JSON_TABLE(CONCAT('[', COALESCE(v_run, ''), ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
+     WHERE m.lane = p_lane AND m.channel = p_channel AND m.state = 'r'
+       AND (p_version IS NULL OR m.version = p_version) AND m.`rank` <= p_max_rank
+       AND (m.expires_at IS NULL OR m.expires_at > p_now)
+       AND (p_types IS NULL OR LOCATE(CONCAT('"', HEX(m.type), '"'), p_types) > 0)
+     FOR UPDATE SKIP LOCKED) locked;
   SELECT GROUP_CONCAT(IF(n > p_skip, id, NULL) ORDER BY n), SUM(n > p_skip) INTO p_ids, p_count
     FROM (
-      SELECT n, id, SUM(FIND_IN_SET(id, COALESCE(v_locked, '')) = 0) OVER (
+      SELECT n, id, SUM(FIND_IN_SET(id, COALESCE(v_locked, '')) <> n) OVER (
                ORDER BY n ROWS UNBOUNDED PRECEDING) AS gaps
         FROM JSON_TABLE(CONCAT('[', COALESCE(v_run, ''), ']'), '$[*]'
                COLUMNS (n FOR ORDINALITY, id BIGINT PATH '$')) j) run
@@ -149,7 +155,7 @@ END //
 
 -- Whether a channel is open and how much it may give (p_room, 0 = closed). A channel with a limit
 -- is first looked at without its gate; the gate is only locked to give, and then everything is
--- counted again in new statements, which see all that was committed before.
+-- read and counted again in new statements, which see all that was committed before.
 -- p_wait: what is left until its rate opens it, if that alone keeps it closed.
 -- p_busy: somebody else is at the gate.
 DROP PROCEDURE IF EXISTS fairlead_judge_ //
@@ -161,29 +167,29 @@ CREATE PROCEDURE fairlead_judge_(
 judge: BEGIN
   DECLARE v_max, v_rate, v_burst, v_paused, v_leased, v_locked, v_exists INT;
   DECLARE v_period, v_tat, v_base, v_tolerance BIGINT;
-  SET p_wait = NULL, p_busy = 0, p_room = 0, p_interval = NULL, v_locked = 0;
-  SELECT IF(p.queue_id IS NULL, q.max_concurrency, p.max_concurrency),
-         IF(p.queue_id IS NULL, q.rate_count, p.rate_count),
-         IF(p.queue_id IS NULL, q.rate_period_us, p.rate_period_us),
-         IF(p.queue_id IS NULL, q.burst, p.burst), IF(p.queue_id IS NULL, q.weight, p.weight),
-         IF(p.queue_id IS NULL, q.channel_paused, p.paused),
-         IF(p.queue_id IS NULL, q.ordered, p.ordered), COALESCE(g.tat, 0), g.queue_id IS NOT NULL
-    INTO v_max, v_rate, v_period, v_burst, p_weight, v_paused, p_ordered, v_tat, v_exists
-    FROM fairlead_queue q
-    LEFT JOIN fairlead_policy p ON p.queue_id = q.id AND p.channel = p_channel
-    LEFT JOIN fairlead_gate g ON g.queue_id = q.id AND g.channel = p_channel
-   WHERE q.id = p_queue_id;
-  SET p_weight = GREATEST(p_weight, 1);
-  IF v_paused THEN LEAVE judge; END IF;
-  IF v_max IS NULL AND v_rate IS NULL AND NOT p_ordered THEN
-    SET p_room = p_n;
-    LEAVE judge;
-  END IF;
-  IF v_rate IS NOT NULL THEN
-    SET p_interval = CEIL(v_period / v_rate), v_tolerance = (v_burst - 1) * p_interval;
-  END IF;
-
+  SET p_wait = NULL, p_busy = 0, v_locked = 0;
   look: LOOP
+    SET p_room = 0, p_interval = NULL;
+    SELECT IF(p.queue_id IS NULL, q.max_concurrency, p.max_concurrency),
+           IF(p.queue_id IS NULL, q.rate_count, p.rate_count),
+           IF(p.queue_id IS NULL, q.rate_period_us, p.rate_period_us),
+           IF(p.queue_id IS NULL, q.burst, p.burst), IF(p.queue_id IS NULL, q.weight, p.weight),
+           IF(p.queue_id IS NULL, q.channel_paused, p.paused),
+           IF(p.queue_id IS NULL, q.ordered, p.ordered), COALESCE(g.tat, 0), g.queue_id IS NOT NULL
+      INTO v_max, v_rate, v_period, v_burst, p_weight, v_paused, p_ordered, v_tat, v_exists
+      FROM fairlead_queue q
+      LEFT JOIN fairlead_policy p ON p.queue_id = q.id AND p.channel = p_channel
+      LEFT JOIN fairlead_gate g ON g.queue_id = q.id AND g.channel = p_channel
+     WHERE q.id = p_queue_id;
+    SET p_weight = GREATEST(p_weight, 1);
+    IF v_paused THEN LEAVE judge; END IF;
+    IF v_max IS NULL AND v_rate IS NULL AND NOT p_ordered THEN
+      SET p_room = p_n;
+      LEAVE judge;
+    END IF;
+    IF v_rate IS NOT NULL THEN
+      SET p_interval = CEIL(v_period / v_rate), v_tolerance = (v_burst - 1) * p_interval;
+    END IF;
     SET p_room = GREATEST(p_n, 1);
     IF p_ordered THEN
       SELECT COUNT(*) INTO v_leased FROM (

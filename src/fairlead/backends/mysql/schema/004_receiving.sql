@@ -1,5 +1,8 @@
 -- Receiving: carried acks, sweep, choice, lease (docs/semantics.md, 4).
 --
+-- Whatever is reached by its primary key says FORCE INDEX (PRIMARY): in a table of a few rows the
+-- optimizer prefers a scan, which would wait for rows of other people's transactions.
+--
 -- Lock order: the queue's gate, channel gates in byte order, messages. Only the queue's gate and
 -- the gates of carried acks are waited for, and these come first; everything later skips what is
 -- locked, so a receive that holds a gate waits for nobody.
@@ -133,7 +136,8 @@ receive: BEGIN
     SET p_retry = NULL;
     -- @stop receive.lease
     -- By primary key in one plain UPDATE: a join with JSON_TABLE would go through a table of its own.
-    SET @fairlead_sql = CONCAT('UPDATE fairlead_message SET state = ''l'', wake_at = ', v_now, ' + ',
+    SET @fairlead_sql = CONCAT('UPDATE fairlead_message FORCE INDEX (PRIMARY) SET state = ''l'',',
+      ' wake_at = ', v_now, ' + ',
       COALESCE(p_lease, CONCAT('COALESCE(lease_us, ', v_lease, ')')), ', permit = ',
       COALESCE(p_permit, 0), ', attempts = attempts + 1, deliveries = deliveries + 1',
       IF(v_ordered = '', '', CONCAT(', begun = IF(channel IN (', v_ordered, '), 1, begun)')),
@@ -148,7 +152,7 @@ receive: BEGIN
           ON g.queue_id = v_queue_id AND g.channel = UNHEX(r.channel)
         JOIN (SELECT m.channel, COUNT(*) AS given
                 FROM JSON_TABLE(CONCAT('[', p_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-                STRAIGHT_JOIN fairlead_message m ON m.id = j.id GROUP BY m.channel) c
+                STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id GROUP BY m.channel) c
           ON c.channel = g.channel
         SET g.tat = GREATEST(g.tat, v_now) + c.given * r.period;
     END IF;
@@ -189,7 +193,7 @@ BEGIN
   DECLARE v_channels LONGTEXT CHARACTER SET ascii;
   SELECT GROUP_CONCAT(DISTINCT 'X''', HEX(m.channel), '''') INTO v_channels
     FROM JSON_TABLE(p_leases, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) j
-    STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+    STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
     STRAIGHT_JOIN fairlead_gate g ON g.queue_id = p_queue_id AND g.channel = m.channel
    WHERE m.lane = p_lane AND m.state = 'l';
   IF v_channels IS NOT NULL THEN
@@ -240,7 +244,7 @@ BEGIN
          m.wake_at AS lease_until, m.json, m.recovered
     FROM JSON_TABLE(CONCAT('[', COALESCE(CONCAT(v_ids, ','), ''), '0]'), '$[*]'
            COLUMNS (n FOR ORDINALITY, id BIGINT PATH '$')) j
-    LEFT JOIN fairlead_message m ON m.id = j.id
+    LEFT JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
    ORDER BY j.n;
   IF v_own THEN COMMIT; END IF;
 END //
@@ -299,7 +303,7 @@ BEGIN
          m.created_at, m.attempts, m.deliveries, m.memo, m.wake_at AS lease_until, m.json, m.recovered
     FROM JSON_TABLE(CONCAT('[', COALESCE(v_ids, ''), ']'), '$[*]'
            COLUMNS (n FOR ORDINALITY, id BIGINT PATH '$')) j
-    STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+    STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
    ORDER BY j.n;
   IF v_own THEN COMMIT; END IF;
 END //

@@ -350,7 +350,7 @@ BEGIN
       SELECT SUM(LENGTH(m.body)) OVER (ORDER BY j.n ROWS UNBOUNDED PRECEDING) AS bytes
         FROM JSON_TABLE(CONCAT('[', p_ids, ']'), '$[*]'
                COLUMNS (n FOR ORDINALITY, id BIGINT PATH '$')) j
-        STRAIGHT_JOIN fairlead_message m ON m.id = j.id) given
+        STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id) given
      WHERE bytes <= p_max_bytes;
     SET p_total = GREATEST(v_keep, 1), p_ids = SUBSTRING_INDEX(p_ids, ',', p_total);
   END IF;

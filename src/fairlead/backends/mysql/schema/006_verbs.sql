@@ -16,7 +16,7 @@ BEGIN
   SELECT GROUP_CONCAT(id), COUNT(*) INTO p_ids, p_count FROM (
     SELECT m.id FROM JSON_TABLE(p_leases, '$[*]' COLUMNS (
              id BIGINT PATH '$[0]', delivery INT PATH '$[1]')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
      WHERE m.lane = p_lane AND m.state = 'l' AND m.deliveries = j.delivery
      GROUP BY m.id FOR UPDATE) valid;
   SET p_lost = '[]';
@@ -24,8 +24,8 @@ BEGIN
     SELECT CONCAT('[', COALESCE(GROUP_CONCAT(DISTINCT j.id ORDER BY j.id), ''), ']') INTO p_lost
       FROM JSON_TABLE(p_leases, '$[*]' COLUMNS (
              id BIGINT PATH '$[0]', delivery INT PATH '$[1]')) j
-      LEFT JOIN fairlead_message m ON m.id = j.id AND m.lane = p_lane AND m.state = 'l'
-             AND m.deliveries = j.delivery
+      LEFT JOIN fairlead_message m FORCE INDEX (PRIMARY)
+             ON m.id = j.id AND m.lane = p_lane AND m.state = 'l' AND m.deliveries = j.delivery
      WHERE m.id IS NULL;
   END IF;
 END //
@@ -86,7 +86,7 @@ ack: BEGIN
     -- so it can be taken back as a whole to find out which ones were lost.
     DELETE m FROM JSON_TABLE(p_leases, '$[*]' COLUMNS (
              id BIGINT PATH '$[0]', delivery INT PATH '$[1]')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
      WHERE m.lane = p_lane AND m.state = 'l' AND m.deliveries = j.delivery;
     SET p_count = ROW_COUNT(), p_lost = '[]';
     IF p_count = JSON_LENGTH(p_leases) THEN LEAVE ack; END IF;
@@ -96,10 +96,10 @@ ack: BEGIN
   IF v_ids IS NULL THEN LEAVE ack; END IF;
   IF p_retention = 0 THEN
     DELETE m FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id;
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id;
   ELSE
     UPDATE JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
       SET m.state = 'd', m.wake_at = p_now, m.permit = 0, m.recovered = 0, m.begun = 0;
   END IF;
 END //
@@ -155,7 +155,7 @@ BEGIN
     JSON_VALID(CONVERT(p_result USING utf8mb4)), 0);
   IF v_count > 0 THEN
     UPDATE JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
       SET m.state = 'd', m.wake_at = v_now, m.permit = 0, m.recovered = 0, m.begun = 0, m.attempts = 0,
           m.error = NULL, m.result = p_result, m.json = (m.json & 3) | IF(v_json, 4, 0);
     INSERT INTO fairlead_tally (queue_id, minute, completed)
@@ -192,7 +192,7 @@ BEGIN
         JSON_VALID(CONVERT(p_memo USING utf8mb4)), 0);
   IF v_count > 0 THEN
     UPDATE JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
       SET m.state = IF(v_due <= v_now, 'r', 's'), m.wake_at = IF(v_due <= v_now, 0, v_due),
           m.due_at = v_due, m.permit = 0, m.recovered = 0, m.attempts = 0,
           m.memo = IF(v_keep, m.memo, p_memo),
@@ -233,7 +233,7 @@ BEGIN
                            AND COALESCE(m.max_attempts, v_max) > 0, NULL, m.id))
       INTO v_dead, v_alive
       FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id;
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id;
     IF v_alive IS NOT NULL THEN
       CALL fairlead_log_(v_queue_id, v_alive, v_now, 0, p_error, p_details,
         JSON_VALUE(p_options, '$.reference'));
@@ -242,8 +242,8 @@ BEGIN
           SELECT a.id, COALESCE(v_delay, CAST(LEAST(
                    v_initial * POW(v_factor, LEAST(a.attempts - 1, 60)), v_maximum) AS SIGNED)) AS delay
             FROM JSON_TABLE(CONCAT('[', v_alive, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-            STRAIGHT_JOIN fairlead_message a ON a.id = j.id) wait
-        STRAIGHT_JOIN fairlead_message m ON m.id = wait.id
+            STRAIGHT_JOIN fairlead_message a FORCE INDEX (PRIMARY) ON a.id = j.id) wait
+        STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = wait.id
         SET m.due_at = v_now + wait.delay, m.state = IF(wait.delay <= 0, 'r', 's'),
             m.wake_at = IF(wait.delay <= 0, 0, v_now + wait.delay),
             m.permit = 0, m.recovered = 0, m.error = p_error;
@@ -312,12 +312,12 @@ BEGIN
           ROUND(JSON_VALUE(p_options, '$.lease') * 1000000));
     SELECT lease_us INTO v_default FROM fairlead_queue WHERE id = v_queue_id;
     UPDATE JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
       SET m.wake_at = GREATEST(m.wake_at, v_now + COALESCE(v_lease, m.lease_us, v_default));
     SELECT m.wake_at INTO v_until
       FROM JSON_TABLE(p_leases, '$[*]' COLUMNS (n FOR ORDINALITY,
              id BIGINT PATH '$[0]', delivery INT PATH '$[1]')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
      WHERE m.lane = v_lane AND m.state = 'l' AND m.deliveries = j.delivery
      ORDER BY j.n DESC LIMIT 1;
   END IF;
@@ -344,7 +344,7 @@ BEGIN
   CALL fairlead_verb_(p_queue, p_leases, p_options, v_queue_id, v_lane, v_now, v_ids, v_count, v_lost);
   IF v_count > 0 THEN
     UPDATE JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
       SET m.state = 'r', m.wake_at = 0, m.permit = 0, m.attempts = m.attempts - 1;
     INSERT INTO fairlead_tally (queue_id, minute, released)
       VALUES (v_queue_id, v_now - v_now MOD 60000000, v_count);

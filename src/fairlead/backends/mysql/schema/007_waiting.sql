@@ -12,7 +12,7 @@ BEGIN
       (queue_id, message_id, `key`, attempt, at, fatal, error, details, reference)
     SELECT p_queue_id, m.id, m.`key`, m.attempts, p_now, p_fatal, p_error, p_details, p_reference
       FROM JSON_TABLE(CONCAT('[', p_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id;
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id;
 END //
 
 -- Kill locked messages: dead here, or ready in the dead-letter queue if that exists and is another.
@@ -30,12 +30,12 @@ BEGIN
   SET p_killed = JSON_LENGTH(CONCAT('[', p_ids, ']'));
   IF v_target IS NULL THEN
     UPDATE JSON_TABLE(CONCAT('[', p_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
       SET m.state = 'x', m.wake_at = p_now, m.permit = 0, m.begun = 0, m.error = p_error,
           m.recovered = IF(p_verb, 0, m.recovered);
   ELSE
     UPDATE JSON_TABLE(CONCAT('[', p_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
       SET m.lane = v_lane, m.state = 'r', m.wake_at = 0, m.due_at = p_now, m.attempts = 0,
           m.`key` = NULL, m.expires_at = p_now + v_expires, m.permit = 0, m.begun = 0,
           m.error = p_error, m.recovered = IF(p_verb, 0, m.recovered);
@@ -168,7 +168,7 @@ BEGIN
        FOR UPDATE SKIP LOCKED) dead;
     IF v_count = 0 THEN LEAVE batch; END IF;
     UPDATE JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
       SET m.lane = v_to_lane, m.state = IF(v_due <= v_now, 'r', 's'),
           m.wake_at = IF(v_due <= v_now, 0, v_due), m.due_at = v_due, m.attempts = 0, m.begun = 0,
           m.`key` = IF(p_to IS NULL, m.`key`, NULL);
@@ -228,7 +228,7 @@ BEGIN
        ORDER BY wake_at, id LIMIT v_portion FOR UPDATE SKIP LOCKED) finished;
     IF v_count = 0 THEN LEAVE batch; END IF;
     DELETE m FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id;
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id;
     SET p_total = p_total + v_count;
   END WHILE;
 END //

@@ -139,9 +139,7 @@ BEGIN
   UPDATE fairlead_queue SET lane = v_lane WHERE id = v_id;
   INSERT INTO fairlead_retired (lane, retired_at) VALUES (v_old, v_now);
   IF JSON_VALUE(p_options, '$.reset') IN ('1', 'true') THEN
-    DELETE FROM fairlead_tally WHERE queue_id = v_id;
-    DELETE FROM fairlead_history WHERE queue_id = v_id;
-    DELETE FROM fairlead_failure WHERE queue_id = v_id;
+    CALL fairlead_reset_(v_id);
   END IF;
   IF v_own THEN COMMIT; END IF;
 END //
@@ -165,13 +163,11 @@ BEGIN
     DELETE FROM fairlead_queue WHERE id = v_id;
     INSERT INTO fairlead_retired (lane, retired_at) VALUES (v_lane, COALESCE(
       JSON_VALUE(p_options, '$.now'), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))));
-    DELETE FROM fairlead_policy WHERE queue_id = v_id;
-    DELETE FROM fairlead_gate WHERE queue_id = v_id;
+    DELETE p FROM fairlead_policy p FORCE INDEX (PRIMARY) WHERE p.queue_id = v_id;
+    DELETE g FROM fairlead_gate g FORCE INDEX (PRIMARY) WHERE g.queue_id = v_id;
     DELETE FROM fairlead_limit WHERE queue_id = v_id;
     DELETE FROM fairlead_cursor WHERE queue_id = v_id;
-    DELETE FROM fairlead_tally WHERE queue_id = v_id;
-    DELETE FROM fairlead_history WHERE queue_id = v_id;
-    DELETE FROM fairlead_failure WHERE queue_id = v_id;
+    CALL fairlead_reset_(v_id);
   END IF;
   IF v_own THEN COMMIT; END IF;
   SELECT v_id IS NOT NULL AS dropped;
@@ -188,7 +184,7 @@ CREATE PROCEDURE fairlead_policy_set(
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
   DECLARE v_id, v_lane INT;
-  DECLARE v_now BIGINT;
+  DECLARE v_now, v_tat BIGINT;
   DECLARE v LONGTEXT CHARACTER SET utf8mb4 DEFAULT p_options;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
@@ -202,6 +198,14 @@ BEGIN
   CALL fairlead_durations_(v);
   CALL fairlead_open_(v_own);
   CALL fairlead_queue_(p_queue, NULL, v_id, v_lane, v_now);
+  -- The gate orders this with receives: those at the gate come first, later ones read the policy
+  -- again once they have it. One that nobody has made yet is made here.
+  IF COALESCE(JSON_VALUE(v, '$.max_concurrency'), JSON_VALUE(v, '$.rate_count')) IS NOT NULL
+     OR JSON_VALUE(v, '$.ordered') IN ('1', 'true') THEN
+    INSERT IGNORE INTO fairlead_gate (queue_id, channel) VALUES (v_id, p_channel);
+  END IF;
+  SELECT tat INTO v_tat FROM fairlead_gate
+   WHERE queue_id = v_id AND channel = p_channel FOR UPDATE;
   -- @stop policy_set.write
   REPLACE INTO fairlead_policy (queue_id, channel, max_concurrency, rate_count, rate_period_us, burst,
       weight, paused, ordered, max_size)
@@ -218,7 +222,7 @@ CREATE PROCEDURE fairlead_policy_clear(IN p_queue VARBINARY(1024), IN p_channel 
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
   DECLARE v_id, v_lane, v_count INT;
-  DECLARE v_now BIGINT;
+  DECLARE v_now, v_tat BIGINT;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
     CALL fairlead_undo_(v_own);
@@ -226,6 +230,8 @@ BEGIN
   END;
   CALL fairlead_open_(v_own);
   CALL fairlead_queue_(p_queue, NULL, v_id, v_lane, v_now);
+  SELECT tat INTO v_tat FROM fairlead_gate
+   WHERE queue_id = v_id AND channel = p_channel FOR UPDATE;
   DELETE FROM fairlead_policy WHERE queue_id = v_id AND channel = p_channel;
   SET v_count = ROW_COUNT();
   IF v_own THEN COMMIT; END IF;

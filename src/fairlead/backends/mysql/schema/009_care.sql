@@ -20,7 +20,7 @@ BEGIN
            FOR UPDATE SKIP LOCKED) past;
   IF p_gone > 0 THEN
     DELETE m FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id;
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id;
   END IF;
 
   SELECT GROUP_CONCAT(id), COUNT(*) INTO v_ids, p_ended FROM (
@@ -38,8 +38,8 @@ BEGIN
      FOR UPDATE SKIP LOCKED) due;
   IF p_activated > 0 THEN
     -- @stop sweep.promote
-    SET @fairlead_sql = CONCAT('UPDATE fairlead_message SET state = ''r'', wake_at = 0 WHERE id IN (',
-      v_ids, ')');
+    SET @fairlead_sql = CONCAT('UPDATE fairlead_message FORCE INDEX (PRIMARY) SET state = ''r'',',
+      ' wake_at = 0 WHERE id IN (', v_ids, ')');
     PREPARE fairlead_promote FROM @fairlead_sql;
     EXECUTE fairlead_promote;
     DEALLOCATE PREPARE fairlead_promote;
@@ -58,21 +58,21 @@ BEGIN
   SET p_recovered = 0, p_killed = 0;
   SELECT GROUP_CONCAT(DISTINCT m.permit) INTO v_permits
     FROM JSON_TABLE(CONCAT('[', p_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-    STRAIGHT_JOIN fairlead_message m ON m.id = j.id WHERE m.permit > 0;
+    STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id WHERE m.permit > 0;
   IF v_permits IS NOT NULL THEN
     -- A permit that is locked is being extended at this moment: its leases wait for the next sweep.
     SELECT GROUP_CONCAT(id) INTO v_over FROM (
       SELECT p.id FROM JSON_TABLE(CONCAT('[', v_permits, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-        STRAIGHT_JOIN fairlead_permit p ON p.id = j.id
+        STRAIGHT_JOIN fairlead_permit p FORCE INDEX (PRIMARY) ON p.id = j.id
        WHERE p.expires_at <= p_now FOR UPDATE SKIP LOCKED) past;
     -- @stop sweep.permits
     UPDATE JSON_TABLE(CONCAT('[', p_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id
-      STRAIGHT_JOIN fairlead_permit p ON p.id = m.permit AND p.expires_at > p_now
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
+      STRAIGHT_JOIN fairlead_permit p FORCE INDEX (PRIMARY) ON p.id = m.permit AND p.expires_at > p_now
       SET m.wake_at = p.expires_at;
     DELETE p FROM JSON_TABLE(CONCAT('[', COALESCE(v_over, ''), ']'), '$[*]'
              COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_permit p ON p.id = j.id;
+      STRAIGHT_JOIN fairlead_permit p FORCE INDEX (PRIMARY) ON p.id = j.id;
   END IF;
   SELECT max_attempts INTO v_max FROM fairlead_queue WHERE id = p_queue_id;
   SELECT GROUP_CONCAT(IF(COALESCE(m.max_attempts, v_max) > 0
@@ -82,13 +82,13 @@ BEGIN
          SUM(COALESCE(m.max_attempts, v_max) = 0 OR m.attempts < COALESCE(m.max_attempts, v_max))
     INTO v_dead, v_alive, p_recovered
     FROM JSON_TABLE(CONCAT('[', p_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-    STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+    STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
     LEFT JOIN fairlead_permit p ON p.id = m.permit
    WHERE m.wake_at <= p_now AND p.id IS NULL;
   SET p_recovered = COALESCE(p_recovered, 0);
   IF v_alive IS NOT NULL THEN
     UPDATE JSON_TABLE(CONCAT('[', v_alive, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
       SET m.state = 'r', m.wake_at = 0, m.permit = 0, m.recovered = 1;
   END IF;
   IF v_dead IS NOT NULL THEN
@@ -117,7 +117,7 @@ fold: BEGIN
            COALESCE(SUM(t.killed), 0), COALESCE(SUM(t.recovered), 0), COALESCE(SUM(t.released), 0),
            COALESCE(SUM(t.cancelled), 0), COALESCE(SUM(t.expired), 0), COALESCE(SUM(t.errors), 0)
       FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_tally t ON t.id = j.id
+      STRAIGHT_JOIN fairlead_tally t FORCE INDEX (PRIMARY) ON t.id = j.id
       STRAIGHT_JOIN fairlead_queue q ON q.id = t.queue_id
      GROUP BY t.queue_id, at
     ON DUPLICATE KEY UPDATE
@@ -134,7 +134,7 @@ fold: BEGIN
       expired = fairlead_history.expired + VALUES(expired),
       errors = fairlead_history.errors + VALUES(errors);
   DELETE t FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-    STRAIGHT_JOIN fairlead_tally t ON t.id = j.id;
+    STRAIGHT_JOIN fairlead_tally t FORCE INDEX (PRIMARY) ON t.id = j.id;
 END //
 
 -- Minutes older than the history's retention go into minute 0. Under the fold's lock.
@@ -172,6 +172,47 @@ age: BEGIN
    WHERE queue_id = p_queue_id AND minute > 0 AND minute <= p_now - 86400000000;
 END //
 
+-- Delete failures of a queue up to a time, oldest first.
+DROP PROCEDURE IF EXISTS fairlead_forget_ //
+CREATE PROCEDURE fairlead_forget_(
+  IN p_queue_id INT, IN p_until BIGINT, IN p_limit INT, OUT p_total INT
+)
+BEGIN
+  DECLARE v_ids LONGTEXT CHARACTER SET ascii;
+  DECLARE v_count, v_size INT;
+  SET p_total = 0;
+  batch: WHILE p_total < p_limit DO
+    SET v_size = LEAST(p_limit - p_total, 10000);
+    SELECT GROUP_CONCAT(id), COUNT(*) INTO v_ids, v_count FROM (
+      SELECT id FROM fairlead_failure FORCE INDEX (queue)
+       WHERE queue_id = p_queue_id AND at <= p_until ORDER BY at LIMIT v_size
+       FOR UPDATE SKIP LOCKED) old;
+    IF v_count = 0 THEN LEAVE batch; END IF;
+    DELETE f FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+      STRAIGHT_JOIN fairlead_failure f FORCE INDEX (PRIMARY) ON f.id = j.id;
+    SET p_total = p_total + v_count;
+  END WHILE;
+END //
+
+-- Delete the totals, the history and the failures of a queue. Tallies of open transactions stay,
+-- to be folded, or dropped with their queue; nobody waits for them.
+DROP PROCEDURE IF EXISTS fairlead_reset_ //
+CREATE PROCEDURE fairlead_reset_(IN p_queue_id INT)
+BEGIN
+  DECLARE v_ids LONGTEXT CHARACTER SET ascii;
+  DECLARE v_count INT;
+  batch: LOOP
+    SELECT GROUP_CONCAT(id), COUNT(*) INTO v_ids, v_count FROM (
+      SELECT id FROM fairlead_tally WHERE queue_id = p_queue_id LIMIT 10000
+      FOR UPDATE SKIP LOCKED) tallies;
+    IF v_count = 0 THEN LEAVE batch; END IF;
+    DELETE t FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+      STRAIGHT_JOIN fairlead_tally t FORCE INDEX (PRIMARY) ON t.id = j.id;
+  END LOOP;
+  DELETE h FROM fairlead_history h FORCE INDEX (PRIMARY) WHERE h.queue_id = p_queue_id;
+  CALL fairlead_forget_(p_queue_id, 9223372036854775807, 2147483647, v_count);
+END //
+
 -- One queue: sweep, retention, failures, idle gates, old minutes.
 DROP PROCEDURE IF EXISTS fairlead_maintain_queue_ //
 CREATE PROCEDURE fairlead_maintain_queue_(
@@ -205,9 +246,7 @@ maintain: BEGIN
     SET p_purged = p_purged + v_count, p_more = p_more OR v_count >= p_limit;
   END IF;
   IF v_failure_retention IS NOT NULL THEN
-    DELETE FROM fairlead_failure WHERE queue_id = p_queue_id AND at <= p_now - v_failure_retention
-     ORDER BY at LIMIT p_limit;
-    SET v_count = ROW_COUNT();
+    CALL fairlead_forget_(p_queue_id, p_now - v_failure_retention, p_limit, v_count);
     SET p_purged = p_purged + v_count, p_more = p_more OR v_count >= p_limit;
   END IF;
 
@@ -229,8 +268,8 @@ maintain: BEGIN
     EXECUTE fairlead_idle;
     DEALLOCATE PREPARE fairlead_idle;
     IF @fairlead_gates IS NOT NULL THEN
-      SET @fairlead_sql = CONCAT('DELETE FROM fairlead_gate WHERE queue_id = ', p_queue_id,
-        ' AND channel IN (', @fairlead_gates, ')');
+      SET @fairlead_sql = CONCAT('DELETE g FROM fairlead_gate g FORCE INDEX (PRIMARY)',
+        ' WHERE g.queue_id = ', p_queue_id, ' AND g.channel IN (', @fairlead_gates, ')');
       PREPARE fairlead_idle FROM @fairlead_sql;
       EXECUTE fairlead_idle;
       DEALLOCATE PREPARE fairlead_idle;
@@ -259,7 +298,7 @@ BEGIN
       FOR UPDATE SKIP LOCKED) rest;
     IF v_count > 0 THEN
       DELETE m FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-        STRAIGHT_JOIN fairlead_message m ON m.id = j.id;
+        STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id;
     ELSE
       -- Kept for a while: a send that was open across the purge may still commit into it.
       DELETE FROM fairlead_retired WHERE lane = v_lane AND retired_at <= p_now - 604800000000;
@@ -276,7 +315,7 @@ BEGIN
      LIMIT p_limit) past;
   IF v_ids IS NOT NULL THEN
     DELETE p FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-      STRAIGHT_JOIN fairlead_permit p ON p.id = j.id WHERE p.expires_at <= p_now;
+      STRAIGHT_JOIN fairlead_permit p FORCE INDEX (PRIMARY) ON p.id = j.id WHERE p.expires_at <= p_now;
   END IF;
 
   fold: LOOP

@@ -106,7 +106,7 @@ BEGIN
          m.error, IF(m.state IN ('d', 'x'), m.wake_at, NULL) AS finished_at, m.expires_at,
          m.max_attempts
     FROM JSON_TABLE(CONCAT('[', COALESCE(v_ids, ''), ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-    STRAIGHT_JOIN fairlead_message m ON m.id = j.id
+    STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
    ORDER BY j.id;
 END //
 

@@ -67,6 +67,8 @@ CREATE TABLE fairlead.policy (
   PRIMARY KEY (queue_id, channel)
 );
 
+CREATE INDEX policy_sized ON fairlead.policy (queue_id) WHERE max_size IS NOT NULL;
+
 -- A gate is the lock under which a limited channel's slots are given, and its GCRA time. Made by
 -- the first receiver that needs it. Senders never touch it, so an open send blocks nobody.
 CREATE TABLE fairlead.gate (

@@ -51,10 +51,14 @@ CREATE FUNCTION fairlead.ack_rows(p_queue text, p_ids bigint[], p_deliveries int
 RETURNS bigint[] LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-  q fairlead.queue := fairlead.queue_row(p_queue);
+  q record;
   v_done bigint[];
   v_same boolean := p_deliveries[1] = ALL (p_deliveries); -- nearly always: all are first deliveries
 BEGIN
+  SELECT o.id, o.lane, o.retention_us INTO q FROM fairlead.queue o WHERE o.name = p_queue;
+  IF NOT FOUND THEN
+    PERFORM fairlead.queue_row(p_queue);
+  END IF;
   -- @stop ack.start
   IF q.retention_us = 0 THEN
     WITH gone AS (
@@ -73,6 +77,9 @@ BEGIN
   END IF;
   IF v_done IS NOT NULL THEN
     INSERT INTO fairlead.tally (queue_id, at, acked) VALUES (q.id, fairlead.now_us(p_now), cardinality(v_done));
+  END IF;
+  IF cardinality(v_done) = cardinality(p_ids) THEN
+    RETURN '{}';
   END IF;
   RETURN fairlead.lost_of(p_queue, p_ids, p_deliveries, v_done, p_strict);
 END $$;
