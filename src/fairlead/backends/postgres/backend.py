@@ -131,7 +131,10 @@ class PostgresBackend(Verbs, Insight):
         return rows[0][0]
 
     def channels(self, queue: str, limit: int, now: int | None) -> Op[Rows]:
-        return (yield self.statements["channels"], (queue, limit))
+        rows = yield self.statements["channels"], (queue, limit)
+        if not rows:
+            yield from self._found(queue)
+        return rows
 
     # --- sending -----------------------------------------------------------------------------
     def send(

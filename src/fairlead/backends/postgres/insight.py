@@ -40,7 +40,10 @@ class Insight:
         return (yield self.statements["stats"], (queue, now))
 
     def history(self, queue: str, since: int, now: int | None) -> Op[Rows]:
-        return (yield self.statements["history"], (queue, since))
+        rows = yield self.statements["history"], (queue, since)
+        if not rows:
+            yield from self._found(queue)
+        return rows
 
     def facts(
         self, queue: str, id: int | None, key: str | None, now: int | None

@@ -53,7 +53,7 @@ SELECT coalesce(c.channel, p.channel), coalesce(c.ready, 0), coalesce(c.schedule
 FROM (SELECT m.channel, count(*) FILTER (WHERE m.state = 'r') AS ready,
         count(*) FILTER (WHERE m.state = 's') AS scheduled, count(*) FILTER (WHERE m.state = 'l') AS leased
       FROM fairlead.message m
-      WHERE m.lane = (fairlead.queue_row(:queue::text)).lane AND m.state IN ('r', 's', 'l', 'h')
+      WHERE m.lane = (SELECT lane FROM fairlead.queue WHERE name = :queue::text) AND m.state IN ('r', 's', 'l', 'h')
       GROUP BY m.channel) c
 FULL JOIN (SELECT * FROM fairlead.policy WHERE queue_id = (SELECT id FROM fairlead.queue WHERE name = :queue::text)) p
   ON p.channel = c.channel
@@ -157,16 +157,16 @@ FROM fairlead.permit p WHERE p.expires_at > fairlead.now_us(:now::bigint) ORDER 
 -- name: get(queue, id, key, now)
 -- By id or by key: each branch has its own index.
 SELECT {row} FROM fairlead.message m
-WHERE m.lane = (fairlead.queue_row(:queue::text)).lane AND m.id = :id::bigint
+WHERE m.lane = (SELECT lane FROM fairlead.queue WHERE name = :queue::text) AND m.id = :id::bigint
   AND (m.expires_at IS NULL OR m.expires_at > fairlead.now_us(:now::bigint))
 UNION ALL
 SELECT {row} FROM fairlead.message m
-WHERE m.lane = (fairlead.queue_row(:queue::text)).lane AND m.key = :key::text
+WHERE m.lane = (SELECT lane FROM fairlead.queue WHERE name = :queue::text) AND m.key = :key::text
   AND (m.expires_at IS NULL OR m.expires_at > fairlead.now_us(:now::bigint))
 
 -- name: peek(queue, after, state, channel, now, limit)
 SELECT {row} FROM fairlead.message m
-WHERE m.lane = (fairlead.queue_row(:queue::text)).lane AND m.id > :after::bigint
+WHERE m.lane = (SELECT lane FROM fairlead.queue WHERE name = :queue::text) AND m.id > :after::bigint
   AND (:state::text IS NULL OR m.state = :state::text::"char")
   AND (:channel::text IS NULL OR m.channel = :channel::text)
   AND (m.expires_at IS NULL OR m.expires_at > fairlead.now_us(:now::bigint))
@@ -181,12 +181,12 @@ SELECT t.minute, sum(t.sent)::bigint, sum(t.delivered)::bigint, sum(t.acked)::bi
   sum(t.released)::bigint, sum(t.cancelled)::bigint, sum(t.expired)::bigint, sum(t.errors)::bigint
 FROM (
   SELECT minute, sent, delivered, acked, completed, deferred, failed, killed, recovered, released, cancelled,
-    expired, errors FROM fairlead.history h WHERE h.queue_id = (fairlead.queue_row(:queue::text)).id AND minute > 0
+    expired, errors FROM fairlead.history h WHERE h.queue_id = (SELECT id FROM fairlead.queue WHERE name = :queue::text) AND minute > 0
   UNION ALL
   SELECT at / 60000000 * 60000000, coalesce(sent, 0), coalesce(delivered, 0), coalesce(acked, 0),
     coalesce(completed, 0), coalesce(deferred, 0), coalesce(failed, 0), coalesce(killed, 0),
     coalesce(recovered, 0), coalesce(released, 0), coalesce(cancelled, 0), coalesce(expired, 0), coalesce(errors, 0)
-  FROM fairlead.tally y WHERE y.queue_id = (fairlead.queue_row(:queue::text)).id) t
+  FROM fairlead.tally y WHERE y.queue_id = (SELECT id FROM fairlead.queue WHERE name = :queue::text)) t
 WHERE t.minute >= :since::bigint
 GROUP BY t.minute ORDER BY t.minute
 
