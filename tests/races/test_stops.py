@@ -23,12 +23,6 @@ def pick(server: Lab, postgres: str, mysql: str) -> list[str]:
     return (postgres if server.database.name == "postgresql" else mysql).split()
 
 
-def known(request: pytest.FixtureRequest, server: Lab, name: str, reason: str) -> None:
-    """A defect that is reported and not yet mended: the mark falls with it."""
-    if server.database.name == name:
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
-
-
 def receive_stops(server: Lab) -> list[str]:
     return pick(server, "receive.start receive.take receive.lease", "receive.start receive.lease")
 
@@ -189,8 +183,7 @@ def _policy_scene(world: World) -> Sides:
     return [a.policy(max_concurrency=1), a.receive(2)], [world.b.receive(2)], check
 
 
-def test_policy_claim(server: Lab, request: pytest.FixtureRequest) -> None:
-    known(request, server, "mysql", "the policy is not read again under the gate")
+def test_policy_claim(server: Lab) -> None:
     server.explore(
         "stops: policy set and claim/claim",
         _policy_scene,
@@ -261,10 +254,8 @@ def test_cancel_ordered_head_claim(server: Lab) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_replace_moves_ordered_head(server: Lab, n: int, request: pytest.FixtureRequest) -> None:
+def test_replace_moves_ordered_head(server: Lab, n: int) -> None:
     """The head is replaced into another channel, whose only slot is taken."""
-    if n == 1:  # with more, a second look hides it
-        known(request, server, "mysql", "the lock does not ask for the channel")
 
     def scene(world: World) -> Sides:
         world.home.policy("full", max_concurrency=1)()
@@ -405,9 +396,8 @@ def test_two_keys(server: Lab, conflict: str, held: Sequence[str]) -> None:
     )
 
 
-def test_three_keys_inside_one_insert(server: Lab, request: pytest.FixtureRequest) -> None:
+def test_three_keys_inside_one_insert(server: Lab) -> None:
     """Two calls meet in the middle of their INSERTs, where a third holds a key of both."""
-    known(request, server, "mysql", "new keys are inserted in the order of the items")
     world = World(server.home, server.a, server.b)
     home, a, b = world.home, world.a, world.b
     home.begin()

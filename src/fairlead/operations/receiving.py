@@ -52,12 +52,11 @@ def receive_args(
 
 def receive(core: Core, queue: str, args: Receive, own: bool) -> Call[Received]:
     kept = core.memory(queue)
-    # Your transaction may roll back: what it read is not remembered, only where the round stands.
-    memory = kept if own else Memory(kept.channel, kept.credit)
+    memory = kept if own else Memory(kept.channel, kept.credit, kept.extra, yours=True)
 
     def start() -> Op[Received]:
         received = yield from core.backend.receive(queue, args, memory, core.now())
-        kept.channel, kept.credit = memory.channel, memory.credit
+        kept.channel, kept.credit, kept.extra = memory.channel, memory.credit, memory.extra
         return received
 
     # Without carried acks a receive may be repeated: what it leased and lost track of expires.

@@ -204,6 +204,7 @@ class PostgresBackend(Verbs, Insight):
         # they skip must not be taken for drained.
         hinted = (
             now is None
+            and not memory.yours
             and args.version is None
             and args.types is None
             and args.min_priority is None

@@ -55,7 +55,10 @@ class Insight:
         return Facts(row, clock, queue_dict(columns), tuple(rest[:8]), *rest[8:])
 
     def failures(self, queue: str, id: int | None, key: str | None, n: int) -> Op[Rows]:
-        return (yield self.statements["failures"], (queue, id, key, n))
+        rows = yield self.statements["failures"], (queue, id, key, n)
+        if not rows:
+            yield from self._found(queue)
+        return rows
 
     def trace(self, key: str) -> Op[Rows]:
         return (yield self.statements["trace"], (key,))
