@@ -1,4 +1,4 @@
-"""The databases the model is compared with: SQLite always, the servers where they are installed."""
+"""The databases the model is compared with."""
 
 from __future__ import annotations
 
@@ -14,10 +14,6 @@ from fairlead.run import run
 
 Opened = tuple[Backend, Driver]
 NAMES = ("sqlite", "postgresql", "mysql")
-
-
-class NotHere(Exception):
-    """This database cannot be had here; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -69,27 +65,24 @@ def _server(name: str) -> Opened:
 
     backend: Any
     driver: Any
-    try:
-        if name == "postgresql":
-            from fairlead.backends.postgres import PostgresBackend
-            from fairlead.drivers.psycopg import connect
+    if name == "postgresql":
+        from fairlead.backends.postgres import PostgresBackend
+        from fairlead.drivers.psycopg import connect
 
-            backend = PostgresBackend()
-            driver = connect(servers.postgres_url("model"), timeout=10, prepare=True)
-        else:
-            from fairlead.backends.mysql import MysqlBackend
-            from fairlead.drivers.pymysql import PyMysqlDriver, connect
+        backend = PostgresBackend()
+        driver = connect(servers.postgres_url("model"), timeout=10, prepare=True)
+    else:
+        from fairlead.backends.mysql import MysqlBackend
+        from fairlead.drivers.pymysql import PyMysqlDriver, connect
 
-            backend = MysqlBackend()
-            url = urlsplit(servers.mysql_url("model"))
-            connection = connect(
-                host=url.hostname or "",
-                port=url.port or 3306,
-                user=unquote(url.username or ""),
-                password=unquote(url.password or ""),
-                database=unquote(url.path[1:]),
-            )
-            driver = PyMysqlDriver(connection)
-    except servers.MissingBinary as error:
-        raise NotHere(str(error)) from error
+        backend = MysqlBackend()
+        url = urlsplit(servers.mysql_url("model"))
+        connection = connect(
+            host=url.hostname or "",
+            port=url.port or 3306,
+            user=unquote(url.username or ""),
+            password=unquote(url.password or ""),
+            database=unquote(url.path[1:]),
+        )
+        driver = PyMysqlDriver(connection)
     return backend, driver

@@ -11,19 +11,16 @@ import hypothesis
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.model.backends import NAMES, NotHere, target
+from tests.model.backends import NAMES, target
 from tests.model.machine import EXAMPLES, machine, profile
 
 
 @pytest.mark.timeout(0)  # as long as FAIRLEAD_MODEL_EXAMPLES asks for
 @pytest.mark.parametrize("name", NAMES)
 def test_the_database_does_what_the_model_does(name: str, request: pytest.FixtureRequest) -> None:
-    try:
-        with target(name) as database:
-            tested = machine(database)
-            if request.config.getoption("--hypothesis-seed") is None:
-                tested = hypothesis.seed(int(os.environ["FAIRLEAD_SEED"]))(tested)
-            run_state_machine_as_test(tested, settings=profile(EXAMPLES[name]))
-            print(f"{name}: {tested.examples} histories, {tested.compared} comparisons")
-    except NotHere as missing:
-        pytest.skip(str(missing))
+    with target(name) as database:
+        tested = machine(database)
+        if request.config.getoption("--hypothesis-seed") is None:
+            tested = hypothesis.seed(int(os.environ["FAIRLEAD_SEED"]))(tested)
+        run_state_machine_as_test(tested, settings=profile(EXAMPLES[name]))
+        print(f"{name}: {tested.examples} histories, {tested.compared} comparisons")

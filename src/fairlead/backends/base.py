@@ -138,7 +138,7 @@ class Memory:
     """What a consumer remembers between two receives of one queue; lost without harm.
 
     ``channel`` is the last channel served (None: before the first) and ``credit`` what is left of
-    its turn. ``extra`` belongs to the backend. ``yours``: this receive is in your transaction, which
+    its turn. ``extra`` belongs to the backend. ``yours``: the receive is in your transaction, which
     may roll back, so what it reads must not be taken for drained.
     """
 
