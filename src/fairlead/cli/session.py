@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -68,6 +71,14 @@ def _console(stderr: bool = False) -> Console:
     return console
 
 
+def _program() -> str:
+    """How to call us again: by name, or by the path of a venv that is not on PATH."""
+    own = Path(sys.argv[0])
+    if shutil.which("fairlead") is None and own.name == "fairlead" and own.exists():
+        return shlex.quote(os.path.relpath(own))
+    return "fairlead"
+
+
 class Session:
     """Given to every command by the launcher. The database is opened on first use."""
 
@@ -120,7 +131,7 @@ class Session:
 
     def command(self, *words: str | int) -> str:
         """A command of ours to try next, with this session's database, ready to paste."""
-        parts = ["fairlead", *(shlex.quote(str(word)) for word in words)]
+        parts = [_program(), *(shlex.quote(str(word)) for word in words)]
         if self.given is not None and not self.from_environment:
             parts += ["--db", shlex.quote(self.shown)]
         if self.schema != "fairlead":
