@@ -34,7 +34,7 @@ def _substitutes(url: str) -> list[tuple[str, str]]:
     return [
         (rf"({parts.scheme}(?:\+\w+)?)://app@localhost/app", rf"\1://{url.split('://')[1]}"),
         (r'host="localhost", user="app", database="app"', keywords),
-        (r'"HOST": "localhost", "USER": "app", "NAME": "app"', django),
+        (r'"HOST": "localhost",\s*"USER": "app",\s*"NAME": "app"', django),
     ]
 
 

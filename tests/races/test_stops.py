@@ -474,7 +474,9 @@ def test_purge(server: Lab, what: str) -> None:
         leases = world.lease(1)
         world.purged = True
         a = world.a
-        step = {"send": a.send(item()), "receive": a.receive(1), "ack": a.ack(leases)}[what]
+        # On PostgreSQL a send without a key is one statement, with no point to stop at inside.
+        sent = item(key="k") if server.database.name == "postgresql" else item()
+        step = {"send": a.send(sent), "receive": a.receive(1), "ack": a.ack(leases)}[what]
 
         def check() -> None:
             rows = world.rows()
@@ -486,7 +488,7 @@ def test_purge(server: Lab, what: str) -> None:
         return [step], [world.b.do("queue_purge", False)], check
 
     stops = {
-        "send": ["send.start"],
+        "send": pick(server, "send.write", "send.start"),
         "receive": receive_stops(server),
         "ack": pick(server, "ack.start", "ack.delete"),
     }[what]

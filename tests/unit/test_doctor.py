@@ -388,22 +388,22 @@ def test_packets(mysql_db: fairlead.Database) -> None:
         queue.drop()
 
 
-def test_long_transactions_of_mysql(
-    mysql_db: fairlead.Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_transactions_of_mysql(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mysql, "LONG", 0)
-    name = servers.mysql_url("doctor").rsplit("/", 1)[1]
-    other = servers._server("mysql").connect(name)
-    try:
+    # A server of its own: doctor names the oldest few, and on the shared one those are others'.
+    with servers.Mysql(durable=False) as server:
+        db = fairlead.connect(server.create_database("doctor"))
+        db.migrate()
+        other = server.connect("doctor")
         with other.cursor() as cursor:
             cursor.execute("BEGIN")
             cursor.execute("SELECT * FROM fairlead_queue FOR UPDATE")
             cursor.execute("SELECT CONNECTION_ID()")
             [thread] = cursor.fetchone()
-        found = [f.what for f in examined(mysql_db)["transactions"]]
-        assert any(f"session {thread} (root@" in what for what in found)
-    finally:
+        found = [f.what for f in examined(db)["transactions"]]
         other.close()
+        db.close()
+    assert any(f"session {thread} (root@" in what for what in found)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,10 @@ def all_settings(db: Database) -> list[Settings]:
     def op() -> Op[list[dict[str, Any]]]:
         return db.core.backend.queues(None)
 
-    return [settings_value(row) for row in db.runner.run(Call("queues", op, True))]
+    return [
+        settings_value(row)
+        for row in db.runner.run(Call("queues", op, True, needs_schema=db.target.migrates_itself))
+    ]
 
 
 class Patient:
@@ -105,7 +108,9 @@ class Patient:
         def op() -> Op[Rows]:
             return (yield statement)
 
-        return self.db.runner.run(Call("doctor", op, repeatable=True))
+        return self.db.runner.run(
+            Call("doctor", op, repeatable=True, needs_schema=self.db.target.migrates_itself)
+        )
 
     def try_ask(self, name: str, *params: int | str) -> Rows | None:
         """None if this user may not see it, or this version has no such view."""
@@ -128,7 +133,9 @@ class Patient:
         def op() -> Op[Rows]:
             return backend.history(queue, since, None)
 
-        rows: Sequence[Any] = self.db.runner.run(Call("history", op, True))
+        rows: Sequence[Any] = self.db.runner.run(
+            Call("history", op, True, needs_schema=self.db.target.migrates_itself)
+        )
         return sum(row[2] for row in rows)
 
     def skew(self) -> tuple[float, float]:

@@ -62,20 +62,25 @@ ORDER BY coalesce(c.channel, p.channel) COLLATE "C" LIMIT :limit::int
 -- name: send_plain(queue, channel, body, json, rank, due, delay, version, type, headers, lease, max_attempts, expires, now)
 -- One message without a key into a queue that counts no sizes: one statement. No row back means that
 -- send_one has to say why not.
-WITH q AS (
-  SELECT o.id, o.lane, o.expires_us, fairlead.now_us(:now::bigint) AS now FROM fairlead.queue o
-  WHERE o.name = :queue::text AND o.max_size IS NULL AND octet_length(:body::bytea) <= o.max_body
+WITH a AS (
+  SELECT :queue::text AS queue, :channel::text AS channel, :body::bytea AS body, :json::int AS json, :rank::int AS rank,
+    :due::bigint AS due, :delay::bigint AS delay, :version::int AS version, :type::text AS type, :headers::bytea AS headers,
+    :lease::bigint AS lease, :max_attempts::int AS max_attempts, :expires::bigint AS expires,
+    fairlead.now_us(:now::bigint) AS now OFFSET 0
+), q AS (
+  SELECT o.id, o.lane, o.expires_us FROM fairlead.queue o, a
+  WHERE o.name = a.queue AND o.max_size IS NULL AND octet_length(a.body) <= o.max_body
     AND NOT EXISTS (SELECT 1 FROM fairlead.policy p WHERE p.queue_id = o.id AND p.max_size IS NOT NULL)
 ), m AS (
   INSERT INTO fairlead.message (due_at, created_at, lease_us, expires_at, lane, rank, version, max_attempts, json,
       state, channel, type, body, headers)
-  SELECT coalesce(:due::bigint, q.now + :delay::bigint), q.now, :lease::bigint,
-    q.now + coalesce(:expires::bigint, q.expires_us), q.lane, :rank::int, :version::int, :max_attempts::int, :json::int,
-    CASE WHEN coalesce(:due::bigint, q.now + :delay::bigint) <= q.now THEN 'r'::"char" ELSE 's'::"char" END,
-    :channel::text, :type::text, :body::bytea, :headers::bytea
-  FROM q RETURNING id
+  SELECT coalesce(a.due, a.now + a.delay), a.now, a.lease, a.now + coalesce(a.expires, q.expires_us), q.lane, a.rank,
+    a.version, a.max_attempts, a.json,
+    CASE WHEN coalesce(a.due, a.now + a.delay) <= a.now THEN 'r'::"char" ELSE 's'::"char" END, a.channel, a.type, a.body,
+    a.headers
+  FROM q, a RETURNING id
 ), t AS (
-  INSERT INTO fairlead.tally (queue_id, at, sent) SELECT q.id, q.now, 1 FROM q)
+  INSERT INTO fairlead.tally (queue_id, at, sent) SELECT q.id, a.now, 1 FROM q, a)
 SELECT id, 's' FROM m
 
 -- name: send_one(queue, channel, body, json, rank, due, delay, version, type, headers, lease, max_attempts, expires, now)
