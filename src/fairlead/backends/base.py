@@ -11,7 +11,7 @@ written once, for all backends, in docs/semantics.md; the rule numbers below are
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -40,13 +40,14 @@ BEGIN_READ = Begin(write=False)
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A bulk load: ``text`` is the COPY statement, ``data`` its whole binary stream.
+    """A bulk load: ``text`` is the COPY statement, ``data`` its binary stream in blocks, which are
+    made while the server works on those before.
 
     Only yielded to a driver whose ``can_copy`` is true.
     """
 
     text: str
-    data: Sequence[bytes]
+    data: Iterable[bytes]
 
 
 class CanCopy:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from fairlead import limits
@@ -67,9 +69,19 @@ def encode(
     )
 
 
-def _encode_item(item: Any) -> SendRow:
+# What a Send has besides its body and channel when nothing else was asked for.
+_ordinary = attrgetter(*(field.name for field in fields(Send)[2:]))
+_ORDINARY = _ordinary(Send(None))
+
+
+def _encode_item(item: Any, channels: set[str]) -> SendRow:
     if not isinstance(item, Send):
         item = Send(item)
+    if item.channel in channels and _ordinary(item) == _ORDINARY:
+        # The bulk of a bulk: a body into a channel whose name has been checked.
+        raw, is_json = check.payload(item.body, "the body")
+        return (item.channel, raw, is_json, *_PLAIN)
+    channels.add(check.name(item.channel, "channel", empty=True))
     return encode(
         item.body,
         item.channel,
@@ -87,6 +99,9 @@ def _encode_item(item: Any) -> SendRow:
     )
 
 
+_PLAIN = encode(None, "", 0, None, None, None, "error", 0, None, None, None, None, None)[3:]
+
+
 def _repeatable(rows: list[SendRow]) -> bool:
     # A keyed send with ignore or replace has the same effect twice.
     return all(row[6] is not None and row[7] != "e" for row in rows)
@@ -96,12 +111,13 @@ def _send(core: Core, queue: str, rows: list[SendRow]) -> Op[list[tuple[int, str
     outcomes = yield from core.backend.send(queue, rows, core.now())
     if rows[0][4] is not None or rows[-1][4] is not None:  # an absolute time may be in the past
         core.look_again(queue)
-    for (id, outcome), row in zip(outcomes, rows, strict=True):
-        if outcome == base.CONFLICT:
-            keys = [r[6] for (_, o), r in zip(outcomes, rows, strict=True) if o == base.CONFLICT]
-            raise DuplicateKey(queue, keys)
-        if outcome == base.FULL:
-            raise ChannelFull(queue, row[0], id or None)
+    kinds = {outcome for _, outcome in outcomes}
+    if base.CONFLICT in kinds:
+        keys = [r[6] for (_, o), r in zip(outcomes, rows, strict=True) if o == base.CONFLICT]
+        raise DuplicateKey(queue, keys)
+    if base.FULL in kinds:
+        full = next(i for i, (_, outcome) in enumerate(outcomes) if outcome == base.FULL)
+        raise ChannelFull(queue, rows[full][0], outcomes[full][0] or None)
     return outcomes
 
 
@@ -116,7 +132,8 @@ def send(core: Core, queue: str, row: SendRow) -> Call[Sent]:
 
 
 def send_many(core: Core, queue: str, items: Iterable[Any]) -> Call[list[Sent]]:
-    rows = [_encode_item(item) for item in items]
+    channels: set[str] = set()
+    rows = [_encode_item(item, channels) for item in items]
 
     def start() -> Op[list[Sent]]:
         if not rows:

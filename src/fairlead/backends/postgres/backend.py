@@ -231,7 +231,8 @@ class PostgresBackend(Verbs, Insight):
             if extra.get("look") or (not rows and not passed):
                 hints.forget()
             hints.given(rows, passed, extra)
-            hints.was_lone = len(rows) == args.n and len({row[1] for row in rows}) == 1
+            alone = len(rows) == args.n and len({row[1] for row in rows}) == 1
+            hints.was_lone = alone and "floors" not in extra  # a limited channel has no short way
         return Received(rows, None if rows else trailer[8], lost)
 
     def _receive_lone(

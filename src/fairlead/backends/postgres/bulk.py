@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct
 
 from fairlead.backends.base import SendRow
@@ -20,7 +20,7 @@ _SHORT = Struct(">ih").pack
 _LENGTH = Struct(">i").pack
 _NULL = b"\xff\xff\xff\xff"
 _FIELDS = 15
-_BLOCK = 2000  # rows handed to the driver at once
+_BLOCK = 500  # rows handed to the driver at once
 
 
 def _text(value: str | None) -> bytes:
@@ -36,15 +36,14 @@ def _bytes(raw: bytes | None) -> bytes:
 
 def pack(
     rows: Sequence[SendRow], ids: Sequence[int], lane: int, now: int, expires_us: int | None
-) -> list[bytes]:
+) -> Iterator[bytes]:
     """The COPY stream of these messages, in blocks.
 
     Everything but id and body is usually the same for thousands of rows, so that part of a row is
     packed once for each different combination.
     """
     tails: dict[tuple[object, ...], bytes] = {}
-    blocks: list[bytes] = [_HEADER]
-    parts: list[bytes] = []
+    parts: list[bytes] = [_HEADER]
     for row, id in zip(rows, ids, strict=True):
         body = row[1]
         shape = (row[0], row[2:6], row[8:])
@@ -53,13 +52,12 @@ def pack(
             tail = tails[shape] = _tail(row, lane, now, expires_us)
         parts += (_START(_FIELDS, 8, id, len(body)), body, tail)
         if len(parts) >= 3 * _BLOCK:
-            blocks.append(b"".join(parts))
+            yield b"".join(parts)
             parts.clear()
             if len(tails) > 10 * _BLOCK:
                 tails.clear()
     parts.append(_TRAILER)
-    blocks.append(b"".join(parts))
-    return blocks
+    yield b"".join(parts)
 
 
 def _tail(row: SendRow, lane: int, now: int, expires_us: int | None) -> bytes:

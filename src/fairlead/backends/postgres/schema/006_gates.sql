@@ -61,17 +61,25 @@ DECLARE
   v_missing text[];
   v_locked text[];
 BEGIN
-  -- Without a lock first: closed channels cost one probe each, and no gate is taken in vain.
-  WITH j AS (
-    SELECT j.*, count(*) FILTER (WHERE j.room IS DISTINCT FROM 0) OVER (ORDER BY j.i) AS rank
-    FROM fairlead.judge(q, p_names, p_floors, fairlead.now_us(p_given)) j
-  ), head AS (
-    SELECT * FROM j WHERE j.rank <= p_need AND NOT (j.rank = p_need AND j.room = 0))
-  SELECT count(*), array_agg(h.channel ORDER BY h.i) FILTER (WHERE h.room IS DISTINCT FROM 0),
-      array_agg(h.channel) FILTER (WHERE h.gated AND h.room > 0),
-      array_agg(h.channel ORDER BY h.channel COLLATE "C") FILTER (WHERE h.gated AND h.room > 0 AND NOT h.has_gate),
-      min(h.wait), array_agg(h.channel) FILTER (WHERE h.wait IS NOT NULL)
-    INTO looked, v_names, v_gates, v_missing, open_channels.wait, waiting FROM head h;
+  IF cardinality(p_names) = 1 AND p_names <@ p_wait THEN
+    -- Its own ack has just made room: straight to the gate.
+    SELECT ARRAY[g.channel] INTO v_gates FROM fairlead.gate g WHERE g.queue_id = q.id AND g.channel = p_names[1];
+    looked := 1;
+    v_names := p_names;
+  END IF;
+  IF v_gates IS NULL THEN
+    -- Without a lock first: closed channels cost one probe each, and no gate is taken in vain.
+    WITH j AS (
+      SELECT j.*, count(*) FILTER (WHERE j.room IS DISTINCT FROM 0) OVER (ORDER BY j.i) AS rank
+      FROM fairlead.judge(q, p_names, p_floors, fairlead.now_us(p_given)) j
+    ), head AS (
+      SELECT * FROM j WHERE j.rank <= p_need AND NOT (j.rank = p_need AND j.room = 0))
+    SELECT count(*), array_agg(h.channel ORDER BY h.i) FILTER (WHERE h.room IS DISTINCT FROM 0),
+        array_agg(h.channel) FILTER (WHERE h.gated AND h.room > 0),
+        array_agg(h.channel ORDER BY h.channel COLLATE "C") FILTER (WHERE h.gated AND h.room > 0 AND NOT h.has_gate),
+        min(h.wait), array_agg(h.channel) FILTER (WHERE h.wait IS NOT NULL)
+      INTO looked, v_names, v_gates, v_missing, open_channels.wait, waiting FROM head h;
+  END IF;
   channels := '{}'; weights := '{}'; rooms := '{}'; ordered := '{}'; intervals := '{}';
   IF v_names IS NULL THEN
     RETURN;
@@ -113,6 +121,10 @@ BEGIN
     INTO channels, weights, rooms, ordered, intervals, floors
     FROM fairlead.judge(q, v_names, p_floors, fairlead.now_us(p_given)) j
     WHERE j.room IS DISTINCT FROM 0 AND (NOT j.gated OR j.channel = ANY (coalesce(v_locked, '{}')));
+  IF channels IS NULL AND open_channels.wait IS NULL AND v_names = p_names THEN
+    SELECT min(j.wait), array_agg(j.channel) FILTER (WHERE j.wait IS NOT NULL) INTO open_channels.wait, waiting
+      FROM fairlead.judge(q, v_names, p_floors, fairlead.now_us(p_given)) j;
+  END IF;
   channels := coalesce(channels, '{}');
 END $$;
 

@@ -62,6 +62,7 @@ DECLARE
   v_closed int := 0; v_i int; v_k int; v_got int; v_pre_done boolean := coalesce(p_credit, 0) <= 0 OR p_channel IS NULL;
   v_cut int;
   v_wait text[] := p_wait;
+  v_alone boolean := false;
 BEGIN
   ids := '{}'; channel := p_channel; credit := coalesce(p_credit, 0); more := false; ordered := '{}';
   clock := v_now;
@@ -101,7 +102,7 @@ BEGIN
   v_plain := q.max_concurrency IS NULL AND q.rate_count IS NULL AND q.ordered = 0 AND q.channel_paused = 0
     AND NOT EXISTS (SELECT 1 FROM fairlead.policy p WHERE p.queue_id = q.id);
 
-  IF v_plain AND q.weight = 1 AND cardinality(p_hint_channels) = 1 AND cardinality(versions) = 1 AND p_max_bytes IS NULL THEN
+  IF cardinality(p_hint_channels) = 1 AND cardinality(versions) = 1 AND coalesce(p_credit, 0) = 0 THEN
     -- A consumer that knows one channel, and there is no other: no round to walk.
     SELECT NOT EXISTS (SELECT 1 FROM fairlead.message m WHERE m.lane = q.lane AND m.version = versions[1]
           AND m.state = 'r' AND m.channel < p_hint_channels[1])
@@ -109,8 +110,8 @@ BEGIN
           AND m.state = 'r' AND m.channel > p_hint_channels[1])
         AND NOT EXISTS (SELECT 1 FROM fairlead.message m WHERE m.lane = q.lane AND m.version = versions[1]
           AND m.state = 'r' AND m.channel = p_hint_channels[1] AND m.rank < p_hint_ranks[1])
-      INTO v_circled;
-    IF v_circled THEN
+      INTO v_alone;
+    IF v_alone AND v_plain AND q.weight = 1 AND p_max_bytes IS NULL THEN
       ids := ARRAY(SELECT m.id FROM fairlead.message m
         WHERE m.lane = q.lane AND m.version = versions[1] AND m.channel = p_hint_channels[1] AND m.state = 'r'
           AND (m.rank, m.due_at, m.id) > (p_hint_ranks[1], p_hint_dues[1], p_hint_ids[1])
@@ -124,7 +125,6 @@ BEGIN
       END IF;
       RETURN;
     END IF;
-    v_circled := false;
   END IF;
 
   LOOP
@@ -139,21 +139,27 @@ BEGIN
     ELSIF v_ptr > cardinality(a_ch) AND NOT v_circled THEN
       -- Walk on. In a queue with policies look at a few more names than needed: some are closed.
       v_k := CASE WHEN v_plain THEN v_rem ELSE greatest(v_rem, 32) END;
-      w := fairlead.walk_all(q.lane, versions, v_from, v_upto, v_k, p_hint_channels, p_hint_ranks, p_hint_dues, p_hint_ids);
-      v_names := w.channels;
-      v_hints := w.hints;
-      IF cardinality(v_names) < v_k AND v_upto IS NULL AND p_channel IS NOT NULL THEN
-        -- The end of the names: go on from the start, up to where the round began.
-        v_upto := p_channel;
-        w := fairlead.walk_all(q.lane, versions, NULL, v_upto, v_k - cardinality(v_names), p_hint_channels,
-          p_hint_ranks, p_hint_dues, p_hint_ids);
-        v_names := v_names || w.channels;
-        v_hints := v_hints || w.hints;
-      END IF;
-      IF cardinality(v_names) < v_k THEN
+      IF v_alone THEN
+        v_names := p_hint_channels;
+        v_hints := ARRAY[1];
         v_circled := true;
       ELSE
-        v_from := v_names[cardinality(v_names)];
+        w := fairlead.walk_all(q.lane, versions, v_from, v_upto, v_k, p_hint_channels, p_hint_ranks, p_hint_dues, p_hint_ids);
+        v_names := w.channels;
+        v_hints := w.hints;
+        IF cardinality(v_names) < v_k AND v_upto IS NULL AND p_channel IS NOT NULL THEN
+          -- The end of the names: go on from the start, up to where the round began.
+          v_upto := p_channel;
+          w := fairlead.walk_all(q.lane, versions, NULL, v_upto, v_k - cardinality(v_names), p_hint_channels,
+            p_hint_ranks, p_hint_dues, p_hint_ids);
+          v_names := v_names || w.channels;
+          v_hints := v_hints || w.hints;
+        END IF;
+        IF cardinality(v_names) < v_k THEN
+          v_circled := true;
+        ELSE
+          v_from := v_names[cardinality(v_names)];
+        END IF;
       END IF;
     ELSE
       v_names := '{}';
