@@ -71,7 +71,8 @@ def check_grants(client: str, url: str) -> None:
                 assert len(cursor.fetchall()) == 1
                 while cursor.nextset():
                     pass
-                with pytest.raises(pymysql.err.OperationalError, match="denied"):
+                # Not by class: where Django has imported MySQLdb, pymysql.err is a second copy.
+                with pytest.raises(Exception, match="command denied"):
                     cursor.execute(calls.popitem()[1])
     with fairlead.connect(sender) as db:
         db.queue("orders").send(1, key="k")

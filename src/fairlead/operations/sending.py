@@ -77,7 +77,11 @@ _ORDINARY = _ordinary(Send(None))
 def _encode_item(item: Any, channels: set[str]) -> SendRow:
     if not isinstance(item, Send):
         item = Send(item)
-    if item.channel in channels and _ordinary(item) == _ORDINARY:
+    if (
+        item.channel in channels
+        and _ordinary(item) == _ORDINARY
+        and type(item.priority) is type(item.version) is int  # 0.0 == 0, but it is refused
+    ):
         # The bulk of a bulk: a body into a channel whose name has been checked.
         raw, is_json = check.payload(item.body, "the body")
         return (item.channel, raw, is_json, *_PLAIN)
