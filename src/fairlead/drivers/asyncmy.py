@@ -51,7 +51,7 @@ class AsyncmyDriver:
             raise cast(Any, asyncmy_errors).OperationalError(*TOO_LARGE)
 
     async def copy(self, copy: Copy) -> None:
-        raise NotImplementedError("MySQL has no COPY")
+        raise TypeError("this connection has no COPY: its driver says can_copy = False")
 
     async def begin(self, write: bool) -> None:
         await self.connection.begin()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from io import BytesIO
 from typing import Any
 
 from fairlead.backends.base import Copy, Rows, Value
@@ -21,7 +20,7 @@ class AsyncpgDriver:
         return [tuple(row) for row in await self.connection.fetch(text, *params)]
 
     async def copy(self, copy: Copy) -> None:
-        raise NotImplementedError(BytesIO)
+        raise TypeError("this connection has no COPY: its driver says can_copy = False")
 
     async def begin(self, write: bool) -> None:
         await self.connection.execute("BEGIN")

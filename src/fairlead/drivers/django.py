@@ -33,7 +33,7 @@ class DjangoDriver:
             return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
 
     def copy(self, copy: Copy) -> None:
-        raise NotImplementedError
+        raise TypeError("this connection has no COPY: its driver says can_copy = False")
 
     def begin(self, write: bool) -> None: ...
     def commit(self) -> None: ...

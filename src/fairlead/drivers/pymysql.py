@@ -50,7 +50,7 @@ class PyMysqlDriver:
             raise OperationalError(*TOO_LARGE)
 
     def copy(self, copy: Copy) -> None:
-        raise NotImplementedError("MySQL has no COPY")
+        raise TypeError("this connection has no COPY: its driver says can_copy = False")
 
     def begin(self, write: bool) -> None:
         self.connection.begin()

@@ -65,7 +65,7 @@ class SqlalchemyDriver:
         return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
 
     def copy(self, copy: Copy) -> None:
-        raise NotImplementedError
+        raise TypeError("this connection has no COPY: its driver says can_copy = False")
 
     def begin(self, write: bool) -> None: ...
     def commit(self) -> None: ...
