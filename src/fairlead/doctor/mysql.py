@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from fairlead.doctor.patient import Finding, Patient, bad, many, ok, size, span, warn
+from fairlead.errors import SchemaOutdated
 
 LONG, VERY_LONG = 60, 3600  # seconds
 HISTORY_WARN, HISTORY_BAD = 100_000, 5_000_000
@@ -79,8 +80,8 @@ def _packets(patient: Patient, variables: dict[str, str]) -> Iterator[Finding]:
     packet = int(variables.get("max_allowed_packet", 0))
     try:
         queues = patient.settings()
-    except Exception:
-        return  # the schema is missing, which is a finding of its own
+    except SchemaOutdated:
+        return  # which is a finding of its own
     # A body travels escaped, in one packet: at worst every byte takes two.
     large = [queue for queue in queues if 2 * queue.max_body + 65_536 > packet]
     if large:

@@ -93,8 +93,14 @@ def _pooler(patient: Patient) -> Iterator[Finding]:
     """A pooler answers the connection itself: the process it names is not the one that works."""
     try:
         driver: Any = patient.db.target.open()
-    except Exception:
-        return  # the pool is full; that is another finding
+    except Exception as error:
+        yield warn(
+            "pooler",
+            f"a second connection could not be opened: {error}",
+            "without one it cannot be seen whether a pooler answers in the server's place",
+            "raise max_connections, or close idle sessions, and run doctor again",
+        )
+        return
     try:
         named = driver.connection.info.backend_pid
         [[_, _, _, _, _, _, _, _, _, working]] = driver.execute(patient.text("server"), ())
