@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
+import multiprocessing
+import os
 import time
 from typing import Any
 
 import fairlead
-from bench import floors
+from bench import floors, locked_channel
 from bench.measure import Table, clients, drain
 
 BODY = b"x" * 200
@@ -99,49 +100,53 @@ class Bench:
     def hot_channel(self) -> None:
         """One channel with limit 1 and 8 consumers whose acks ride along; never over its limit."""
         queue = self.queue(self.n(20_000), 1, max_concurrency=1)
-        held, most, lock = 0, 0, threading.Lock()
+        held, most = multiprocessing.Value("i", 0), multiprocessing.Value("i", 0)
 
         def client() -> Any:
             before: list[Any] = []
 
-            def call() -> None:
-                nonlocal held, most, before
-                with lock:
-                    held -= len(before)
+            def call() -> int:
+                nonlocal before
+                acked = len(before)
+                with held.get_lock():
+                    held.value -= acked
                 messages = queue.receive(1, ack=before, wait=0.5)
-                with lock:
-                    held += len(messages)
-                    most = max(most, held)
+                with held.get_lock():
+                    held.value += len(messages)
+                    most.value = max(most.value, held.value)
                 before = list(messages)
+                return acked
 
             return call
 
-        before = queue.stats().acked
-        started = time.perf_counter()
-        clients(client, 8, self.seconds)
-        rate = (queue.stats().acked - before) / (time.perf_counter() - started)
-        self.table.add("hot channel, limit 1, 8 consumers", rate, None, f"most at once: {most}")
+        rate = clients(client, 8, self.seconds)
+        note = f"most at once: {most.value}"
+        self.table.add("hot channel, limit 1, 8 consumers", rate, None, note)
         self.done(queue)
 
     def lifecycles(self) -> None:
-        """Eight clients, each sends one message and receives one per call."""
-        queue = self.queue()
-        self.table.add(
-            "send, receive, ack of one message; 8 clients",
-            clients(lambda: _life(queue), 8, self.seconds),
-        )
-        ours = clients(lambda: _life_riding(queue), 8, self.seconds)
-        self.table.add("send, receive carrying the ack; 8 clients", ours)
-        self.done(queue)
-        if self.db.target.backend.dialect == "postgresql":
-            from bench import locked_channel
-
-            other = clients(lambda: locked_channel.client(self.db), 8, self.seconds)
+        """Eight clients, each sends one message and receives one per call; all to one channel, or
+        each to one of its own."""
+        rival = self.db.target.backend.dialect == "postgresql"
+        for where, channel in (
+            ("one channel", lambda: "all"),
+            ("a channel each", lambda: f"client-{os.getpid()}"),
+        ):
+            queue = self.queue()
+            single = clients(lambda: _life(queue, channel()), 8, self.seconds)  # noqa: B023
+            riding = clients(lambda: _life_riding(queue, channel()), 8, self.seconds)  # noqa: B023
+            self.done(queue)
+            note = ""
+            if rival:
+                other = clients(
+                    lambda: locked_channel.client(self.db, channel()),  # noqa: B023
+                    8,
+                    self.seconds,
+                )
+                note = f"{riding / other:.1f} times a locked channel row's {other:,.0f}"
+            self.table.add(f"8 clients, {where}: send, receive, ack", single)
             self.table.add(
-                "… by a design with a locked channel row",
-                other,
-                None,
-                f"Fairlead: {ours / other:.1f} times that",
+                f"8 clients, {where}: send, receive carrying the ack", riding, None, note
             )
 
     def backlog(self) -> None:
@@ -168,22 +173,26 @@ class Bench:
         self.done(future)
 
 
-def _life(queue: Any) -> Any:
-    def call() -> None:
-        queue.send(BODY)
-        for message in queue.receive(1):
+def _life(queue: Any, channel: str) -> Any:
+    def call() -> int:
+        queue.send(BODY, channel=channel)
+        messages = queue.receive(1)
+        for message in messages:
             message.ack()
+        return len(messages)
 
     return call
 
 
-def _life_riding(queue: Any) -> Any:
+def _life_riding(queue: Any, channel: str) -> Any:
     before: Any = ()
 
-    def call() -> None:
+    def call() -> int:
         nonlocal before
-        queue.send(BODY)
+        acked = len(before)
+        queue.send(BODY, channel=channel)
         before = queue.receive(1, ack=before)
+        return acked
 
     return call
 

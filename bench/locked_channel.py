@@ -1,13 +1,12 @@
 """The design to beat: one row per channel carries its head and is locked by every operation.
 
 Three statements per message as LonnyMQ does them (create, dequeue, delete), reduced to what the
-design costs: a channel row updated and locked by each, one message per call, a channel per client.
+design costs: a channel row updated and locked by each, one message per call.
 Written from its description; not its code.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -55,7 +54,6 @@ BEGIN
   UPDATE lc_channel SET running = running - 1, size = size - 1 WHERE id = v_channel;
 END $$;
 """
-_names = itertools.count()
 
 
 def install(db: Any) -> None:
@@ -64,12 +62,15 @@ def install(db: Any) -> None:
     driver.close()
 
 
-def client(db: Any) -> Callable[[], None]:
-    driver, channel = floors.connection(db), f"c{next(_names)}"
+def client(db: Any, channel: str) -> Callable[[], int]:
+    driver = floors.connection(db)
 
-    def call() -> None:
+    def call() -> int:
         driver.execute("SELECT lc_create($1, $2)", (channel, b"x" * 200))
+        deleted = 0
         for id, attempts, _ in driver.execute("SELECT * FROM lc_dequeue() WHERE $1", (True,)):
             driver.execute("SELECT 1 FROM (SELECT lc_delete($1, $2)) x", (id, attempts))
+            deleted += 1
+        return deleted
 
     return call

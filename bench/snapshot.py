@@ -18,20 +18,24 @@ def run(bench: Bench) -> None:
         ("1,000 channels", 1_000, {}),
         ("one channel, limit 1,000", 1, {"max_concurrency": 1_000}),
     ):
-        queue = bench.queue(last * 3, channels, **policy)
+        queue = bench.queue(last * 5, channels, **policy)
         drain(queue, 100, last, ride=True)
-        free = drain(queue, 100, last, ride=True)
+        free = _best(queue, last)
         bench.done(queue)
-        queue = bench.queue(total + last * 2, channels, **policy)
+        queue = bench.queue(total + last * 4, channels, **policy)
         holder = _hold(bench.db)
         drain(queue, 100, total, ride=True)
-        held = drain(queue, 100, last, ride=True)
+        held = _best(queue, last)
         holder.rollback()
         holder.close()
         bench.table.add(
             f"old snapshot held for {total:,} messages, {name}", held, free, "floor: nothing held"
         )
         bench.done(queue)
+
+
+def _best(queue: Any, n: int) -> float:
+    return max(drain(queue, 100, n, ride=True) for _ in range(3))
 
 
 def _hold(db: Any) -> Any:

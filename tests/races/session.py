@@ -190,11 +190,15 @@ class Session:
         now: int | None = None,
         lease: int | None = None,
         permit: int | None = None,
+        clock: bool = False,
     ) -> Step:
+        """``clock``: by the database's clock, as consumers do outside of tests; only then may
+        PostgreSQL take its short ways."""
+
         def step() -> list[Lease]:
             carried = tuple(acks() if callable(acks) else acks)
             args = Receive(n, lease_us=lease, permit=permit, acks=carried)
-            at = self.world.now if now is None else now
+            at = None if clock else self.world.now if now is None else now
 
             def note(received: Received) -> list[Event]:
                 acked = [("acked", *one) for one in carried if one[0] not in received.lost]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import psycopg
+from psycopg.pq import ExecStatus
 from psycopg.rows import tuple_row
 
 from fairlead.backends.base import Copy, Rows, Value
@@ -30,6 +31,11 @@ def _code(error: BaseException) -> str | None:
     return GONE if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) else "XX000"
 
 
+def _has_rows(result: Any) -> bool:
+    # (cursor.description would say so too, but builds an object per column to do it.)
+    return result is not None and result.status == ExecStatus.TUPLES_OK
+
+
 class PsycopgDriver:
     dialect = "postgresql"
 
@@ -45,7 +51,7 @@ class PsycopgDriver:
         else:
             # The simple protocol, which takes a migration of many statements too.
             cursor.execute(cast(Any, text), prepare=False)
-        return cursor.fetchall() if cursor.description is not None else []
+        return cursor.fetchall() if _has_rows(cursor.pgresult) else []
 
     def copy(self, copy: Copy) -> None:
         cursor = psycopg.RawCursor(self.connection, row_factory=tuple_row)
@@ -84,7 +90,7 @@ class AsyncPsycopgDriver:
         else:
             # The simple protocol, which takes a migration of many statements too.
             await cursor.execute(cast(Any, text), prepare=False)
-        return await cursor.fetchall() if cursor.description is not None else []
+        return await cursor.fetchall() if _has_rows(cursor.pgresult) else []
 
     async def copy(self, copy: Copy) -> None:
         cursor = psycopg.AsyncRawCursor(self.connection, row_factory=tuple_row)

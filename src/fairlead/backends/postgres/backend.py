@@ -27,7 +27,7 @@ from fairlead.backends.base import (
 from fairlead.backends.catalogue import parse
 from fairlead.backends.postgres import bulk, faults
 from fairlead.backends.postgres.insight import Insight
-from fairlead.backends.postgres.literals import array, leases, numbers, or_none, queue_dict
+from fairlead.backends.postgres.literals import array, leases, numbers, or_none, queue_dict, texts
 from fairlead.backends.postgres.memory import START, Hint, Hints
 from fairlead.backends.postgres.verbs import Verbs
 from fairlead.errors import BodyTooLarge, SchemaOutdated
@@ -211,15 +211,18 @@ class PostgresBackend(Verbs, Insight):
         )
         started = time.monotonic()
         look = not hinted or hints.look_due()
-        if hinted and not look and args.permit is None and args.max_bytes is None:
-            received = yield from self._receive_lone(queue, args, memory, hints, started)
-            if received is not None:
-                return received
+        lost: list[int] = []
+        if hinted and not look and args.max_bytes is None:
+            rows, lost, acked = yield from self._receive_short(queue, args, memory, hints, started)
+            if rows:
+                return Received(rows, None, lost)
+            if acked:
+                args = replace(args, acks=())
         passed: list[Hint] = hints.near(memory.channel, args.n, look) if hinted else []
         rows, trailer, extra = yield from self._receive(
             queue, args, memory, hints, passed, look, now
         )
-        lost = extra.get("lost", [])
+        lost += extra.get("lost", [])
         if not rows and any(hint[1:] != START for hint in passed) and hints.may_look():
             # Nothing behind the hints: look from the start before saying so.
             args, passed, look = replace(args, acks=()), [], True
@@ -231,31 +234,65 @@ class PostgresBackend(Verbs, Insight):
             if extra.get("look") or (not rows and not passed):
                 hints.forget()
             hints.given(rows, passed, extra)
-            alone = len(rows) == args.n and len({row[1] for row in rows}) == 1
-            hints.was_lone = alone and "floors" not in extra  # a limited channel has no short way
+            hints.was_full = len(rows) == args.n
+            hints.was_plain = "floors" not in extra
         return Received(rows, None if rows else trailer[8], lost)
 
-    def _receive_lone(
+    def _receive_short(
         self, queue: str, args: Receive, memory: Memory, hints: Hints, started: float
-    ) -> Op[Received | None]:
-        """The short way, for a queue that has had one channel lately; None: take the long way."""
-        hint = hints.lone()
-        if hint is None:
-            return None
-        rows: Rows = yield (
-            self.statements["receive_lone"],
-            (queue, args.n, args.lease_us, hint[0], hint[4], *hint[1:4], *leases(args.acks)),
-        )
-        hints.was_lone = bool(rows)
-        if not rows:
-            return None
-        trailer = rows.pop()
-        rows.sort(key=_order)
-        memory.channel, memory.credit = trailer[1], 0
-        hints.took(started, False, False, trailer[9], trailer[5], args.n)
-        hints.given(rows, [hint[:4]], {"versions": hints.versions})
-        lost: list[int] = json.loads(trailer[3])["lost"] if trailer[3] else []
-        return Received(rows, None, lost)
+    ) -> Op[tuple[Rows, list[int], bool]]:
+        """What a short way gave, the acks it lost, and whether it took the acks. No messages: take
+        the long way."""
+        version = hints.short()
+        if version is None:
+            return [], [], False
+        rows: Rows
+        passed: Sequence[Hint] = ()
+        lone = hints.lone()
+        if args.n == 1 and hints.was_plain and memory.channel is not None and not hints.useful():
+            rows = yield (
+                self.statements["receive_next"],
+                (queue, args.lease_us, args.permit, memory.channel, version, *leases(args.acks)),
+            )
+            if not rows:
+                hints.gave_up()
+                return [], [], False
+            *row, lost, read = rows[0]
+            rows, channel = [tuple(row)], row[1]
+        elif lone is not None:
+            channel, *position = lone
+            floor = hints.floors.get(channel, 0)
+            acks = leases(args.acks)
+            rows = yield (
+                self.statements["receive_lone"],
+                (
+                    queue,
+                    args.n,
+                    args.lease_us,
+                    args.permit,
+                    channel,
+                    version,
+                    *position,
+                    floor,
+                    *acks,
+                ),
+            )
+            if len(rows) <= 1:
+                hints.gave_up()
+            if not rows:
+                return [], [], False
+            trailer = rows.pop()
+            rows.sort(key=_order)
+            lost, read, passed = trailer[4], trailer[5], [lone]
+            if trailer[13] is not None:
+                hints.floors[channel] = trailer[13]
+        else:
+            return [], [], False
+        if rows:
+            memory.channel, memory.credit = channel, 0
+            hints.took(started, False, False, 0, read, args.n)
+            hints.given(rows, passed, {"versions": hints.versions})
+        return rows, [int(id) for id in lost.split(",")] if lost else [], True
 
     def _receive(
         self,
@@ -285,7 +322,7 @@ class PostgresBackend(Verbs, Insight):
                 memory.channel,
                 memory.credit,
                 None if look or not hints.versions else numbers(hints.versions),
-                [hint[0] for hint in passed],
+                texts([hint[0] for hint in passed]),
                 numbers([hint[1] for hint in passed]),
                 numbers([hint[2] for hint in passed]),
                 numbers([hint[3] for hint in passed]),

@@ -5,7 +5,7 @@ messages cannot be removed and pile up in front of the live ones. A consumer the
 last (rank, due, id) it was given from each channel and passes it in; the scan starts there. What
 lies before a hint (released, recovered, committed late) is found by *looking*: reading a channel
 from its start. A hint is good for 100 ms; only where looking is dear, because dead entries are in
-the way, are looks spread so that they take a twentieth of the time. Before it says "empty", a
+the way, are looks spread so that they take a fiftieth of the time. Before it says "empty", a
 receive looks.
 
 Hints cost a little, and pass over messages of slow senders, so they are only used while they help:
@@ -22,7 +22,7 @@ from typing import Any
 from fairlead.backends.base import Row
 
 FRESH = 0.1  # seconds a hint is trusted
-SHARE = 20  # looks may take one part in this many
+SHARE = 50  # looks may take one part in this many
 DEAR = 0.05  # seconds above which an empty-handed receive does not look at every call
 MOST = 20_000  # channels remembered
 DEAD = 4  # index entries read per message, above which dead ones are in the way …
@@ -46,7 +46,8 @@ class Hints:
         self._next_look = 0.0
         self._next_sweep = 0.0
         self._useful_until = 0.0
-        self.was_lone = False  # the last receive was filled from one channel
+        self.was_full = False  # the last receive was filled, so a short way may do
+        self.was_plain = False  # … from channels without a limit
 
     def look_due(self) -> bool:
         """Is it time for a receive that looks?"""
@@ -64,21 +65,32 @@ class Hints:
         for a look without those that are due for one.
 
         While hints do not help, a lone channel is passed by its name only: from its start."""
-        if time.monotonic() > self._useful_until:
+        if not self.useful():
             return [(name, *START) for name in self._names] if len(self._names) == 1 else []
         at = self._at
         oldest = time.monotonic() - FRESH if look else float("-inf")
         return [(name, *at[name][:3]) for name in self._around(channel, n) if at[name][3] > oldest]
 
-    def lone(self) -> tuple[str, int, int, int, int] | None:
-        """Channel, position and version where the queue's only channel is read on, if the last
-        receive found it alone and no sweep is due."""
-        if not self.was_lone or self.sweep_due() or self.versions is None:
+    def short(self) -> int | None:
+        """The queue's only version, if the last receive was filled and no sweep is due."""
+        versions = self.versions
+        if not self.was_full or versions is None or len(versions) != 1 or self.sweep_due():
             return None
-        near = self.near(None, 1, False)
-        if len(self._names) != 1 or len(near) != 1 or len(self.versions) != 1:
-            return None
-        return *near[0], self.versions[0]
+        return versions[0]
+
+    def gave_up(self) -> None:
+        """A short way found nothing to give, or another version."""
+        self.was_full = False
+        self.versions = None
+
+    def useful(self) -> bool:
+        """Are dead index entries in the way?"""
+        return time.monotonic() <= self._useful_until
+
+    def lone(self) -> Hint | None:
+        """Where the queue's only channel is read on."""
+        near = self.near(None, 1, False) if len(self._names) == 1 else []
+        return near[0] if near else None
 
     def _around(self, channel: str | None, n: int) -> list[str]:
         """The next n names after this one, round the end, by name."""

@@ -61,7 +61,7 @@ ORDER BY coalesce(c.channel, p.channel) COLLATE "C" LIMIT :limit::int
 
 -- name: send_plain(queue, channel, body, json, rank, due, delay, version, type, headers, lease, max_attempts, expires, now)
 -- One message without a key into a queue that counts no sizes: one statement. No row back means that
--- send_one has to say why not.
+-- send_one has to say why not. (Each parameter is named once, for drivers that count placeholders.)
 WITH a AS (
   SELECT :queue::text AS queue, :channel::text AS channel, :body::bytea AS body, :json::int AS json, :rank::int AS rank,
     :due::bigint AS due, :delay::bigint AS delay, :version::int AS version, :type::text AS type, :headers::bytea AS headers,
@@ -102,13 +102,18 @@ FROM fairlead.send_open(:queue::text, :n::int, :now::bigint)
 -- name: receive(queue, n, lease, version, types, min_priority, max_bytes, permit, ack_ids, ack_deliveries, channel, credit, versions, hint_channels, hint_ranks, hint_dues, hint_ids, floors, sweep, lease_floor, due_floor, now)
 SELECT * FROM fairlead.receive_rows(:queue::text, :n::int, :lease::bigint, :version::int, :types::text[],
   :min_priority::int, :max_bytes::bigint, :permit::bigint, :ack_ids::text::bigint[], :ack_deliveries::text::int[],
-  :channel::text, :credit::int, :versions::text::int[], :hint_channels::text[], :hint_ranks::text::int[],
+  :channel::text, :credit::int, :versions::text::int[], :hint_channels::text::text[], :hint_ranks::text::int[],
   :hint_dues::text::bigint[], :hint_ids::text::bigint[], :floors::text::jsonb, :sweep::int <> 0,
   :lease_floor::bigint, :due_floor::bigint, :now::bigint)
 
--- name: receive_lone(queue, n, lease, channel, version, rank, due, id, ack_ids, ack_deliveries)
-SELECT * FROM fairlead.receive_lone(:queue::text, :n::int, :lease::bigint, :channel::text, :version::int, :rank::int,
-  :due::bigint, :id::bigint, :ack_ids::text::bigint[], :ack_deliveries::text::int[])
+-- name: receive_next(queue, lease, permit, after, version, ack_ids, ack_deliveries)
+SELECT (r.given).*, r.lost, r.read FROM fairlead.receive_next(:queue::text, :lease::bigint, :permit::bigint,
+  :after::text, :version::int, :ack_ids::text::bigint[], :ack_deliveries::text::int[]) r
+
+-- name: receive_lone(queue, n, lease, permit, channel, version, rank, due, id, floor, ack_ids, ack_deliveries)
+SELECT * FROM fairlead.receive_lone(:queue::text, :n::int, :lease::bigint, :permit::bigint, :channel::text,
+  :version::int, :rank::int, :due::bigint, :id::bigint, :floor::bigint, :ack_ids::text::bigint[],
+  :ack_deliveries::text::int[])
 
 -- name: ack(queue, ids, deliveries, strict, now)
 SELECT unnest(fairlead.ack_rows(:queue::text, :ids::text::bigint[], :deliveries::text::int[], :strict::int <> 0, :now::bigint))

@@ -171,13 +171,13 @@ CREATE INDEX failure_key ON fairlead.failure (key) WHERE key IS NOT NULL;
 -- are folded into one row per queue and minute. Minute 0 is the sum of all older minutes, and its
 -- row the lock of the one who folds.
 CREATE TABLE fairlead.tally (
-  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  id bigint GENERATED ALWAYS AS IDENTITY,
   queue_id int NOT NULL,
   at bigint NOT NULL,
   sent int, delivered int, acked int, completed int, deferred int, failed int, killed int,
-  recovered int, released int, cancelled int, expired int, errors int
+  recovered int, released int, cancelled int, expired int, errors int,
+  PRIMARY KEY (queue_id, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX tally_queue ON fairlead.tally (queue_id, id);
 
 CREATE TABLE fairlead.history (
   queue_id int NOT NULL,

@@ -95,7 +95,7 @@ BEGIN
     RETURN 0;
   END IF;
   WITH gone AS (
-    DELETE FROM fairlead.tally t WHERE t.id = ANY (ARRAY(
+    DELETE FROM fairlead.tally t WHERE t.queue_id = p_queue_id AND t.id = ANY (ARRAY(
         SELECT o.id FROM fairlead.tally o WHERE o.queue_id = p_queue_id ORDER BY o.id LIMIT p_limit
         FOR UPDATE SKIP LOCKED))
       RETURNING t.*

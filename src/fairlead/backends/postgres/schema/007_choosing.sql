@@ -63,6 +63,7 @@ DECLARE
   v_cut int;
   v_wait text[] := p_wait;
   v_alone boolean := false;
+  v_hinted boolean;
 BEGIN
   ids := '{}'; channel := p_channel; credit := coalesce(p_credit, 0); more := false; ordered := '{}';
   clock := v_now;
@@ -126,6 +127,8 @@ BEGIN
       RETURN;
     END IF;
   END IF;
+  v_hinted := v_plain AND p_versions IS NOT NULL AND p_channel IS NOT NULL AND cardinality(versions) = 1
+    AND v_n > 1 AND cardinality(p_hint_channels) >= v_n;
 
   LOOP
     v_rem := v_n - cardinality(ids);
@@ -143,6 +146,20 @@ BEGIN
         v_names := p_hint_channels;
         v_hints := ARRAY[1];
         v_circled := true;
+      ELSIF v_hinted THEN
+        -- Dead entries are in the way, and the consumer knows enough channels for this batch: read
+        -- on where it was. Channels it has not met are found by its next look, as for any hint.
+        v_hinted := false;
+        SELECT array_agg(x.channel), array_agg(CASE WHEN NOT x.above THEN x.k END) INTO v_names, v_hints FROM (
+          SELECT h.channel, h.k::int AS k, EXISTS (SELECT 1 FROM fairlead.message m
+              WHERE m.lane = q.lane AND m.version = versions[1] AND m.channel = h.channel AND m.state = 'r'
+                AND m.rank < h.rank) AS above
+          FROM unnest(p_hint_channels, p_hint_ranks) WITH ORDINALITY h(channel, rank, k)
+          ORDER BY h.channel COLLATE "C" <= p_channel, h.k LIMIT v_k) x;
+        v_from := v_names[v_k];
+        IF v_from <= p_channel THEN
+          v_upto := p_channel;
+        END IF;
       ELSE
         w := fairlead.walk_all(q.lane, versions, v_from, v_upto, v_k, p_hint_channels, p_hint_ranks, p_hint_dues, p_hint_ids);
         v_names := w.channels;

@@ -1,0 +1,148 @@
+-- Fairlead on PostgreSQL: two short ways to receive, for a consumer whose last receive was filled.
+--
+-- Each does what receive_rows would have done, or nothing: without a row back the caller takes the
+-- long way. They are only about speed, and give up on anything but the plain case.
+
+-- One message from the next channel after p_after, in a queue without policies whose ready messages
+-- all have p_version.
+CREATE FUNCTION fairlead.receive_next(p_queue text, p_lease bigint, p_permit bigint, p_after text, p_version int,
+  p_ack_ids bigint[], p_ack_deliveries int[], OUT given fairlead.delivery, OUT lost text, OUT read int)
+RETURNS SETOF record LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+  q record;
+  v_now bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+  v_read bigint := pg_stat_get_xact_tuples_returned('fairlead.message_ready'::regclass);
+BEGIN
+  SELECT o.id, o.lane, o.lease_us INTO q FROM fairlead.queue o
+    WHERE o.name = p_queue AND o.paused = 0 AND o.limit_concurrency IS NULL AND o.limit_rate_count IS NULL
+      AND o.max_concurrency IS NULL AND o.rate_count IS NULL AND o.ordered = 0 AND o.channel_paused = 0
+      AND o.weight = 1 AND current_setting('transaction_isolation') = 'read committed'
+      AND NOT EXISTS (SELECT 1 FROM fairlead.policy p WHERE p.queue_id = o.id)
+      AND NOT EXISTS (SELECT 1 FROM fairlead.message m WHERE m.lane = o.lane AND m.state = 'r' AND m.version < p_version)
+      AND NOT EXISTS (SELECT 1 FROM fairlead.message m WHERE m.lane = o.lane AND m.state = 'r' AND m.version > p_version)
+      AND (p_permit IS NULL OR EXISTS (SELECT 1 FROM fairlead.permit p WHERE p.id = p_permit AND p.expires_at > v_now));
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  -- @stop next.take
+  UPDATE fairlead.message m SET state = 'l', attempts = m.attempts + 1, deliveries = m.deliveries + 1,
+      lease_until = v_now + coalesce(p_lease, m.lease_us, q.lease_us), lease_no = nextval('fairlead.lease_no'),
+      permit_id = p_permit
+    WHERE m.id = (SELECT coalesce(
+      (SELECT r.id FROM fairlead.message r
+        WHERE r.lane = q.lane AND r.version = p_version AND r.state = 'r' AND r.channel > p_after
+          AND (r.expires_at IS NULL OR r.expires_at > v_now)
+        ORDER BY r.channel, r.rank, r.due_at, r.id LIMIT 1 FOR UPDATE SKIP LOCKED),
+      (SELECT r.id FROM fairlead.message r
+        WHERE r.lane = q.lane AND r.version = p_version AND r.state = 'r' AND r.channel <= p_after
+          AND (r.expires_at IS NULL OR r.expires_at > v_now)
+        ORDER BY r.channel, r.rank, r.due_at, r.id LIMIT 1 FOR UPDATE SKIP LOCKED)))
+    RETURNING m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at, m.created_at,
+      m.attempts, m.deliveries, m.memo, m.lease_until, m.json, m.recovered::int INTO given;
+  IF given.id IS NULL THEN
+    RETURN;
+  END IF;
+  IF cardinality(p_ack_ids) > 0 THEN
+    lost := nullif(array_to_string(fairlead.ack_rows(p_queue, p_ack_ids, p_ack_deliveries, false, v_now), ','), '');
+  END IF;
+  INSERT INTO fairlead.tally (queue_id, at, delivered) VALUES (q.id, v_now, 1);
+  read := least(pg_stat_get_xact_tuples_returned('fairlead.message_ready'::regclass) - v_read, 2147483647)::int;
+  RETURN NEXT;
+END $$;
+
+-- The queue, if p_channel has nothing but a limit on concurrency (`most`) at the most. To be read
+-- where a statement's own snapshot is wanted: the planner puts its text in the place of the call.
+CREATE FUNCTION fairlead.lone_channel(p_queue text, p_channel text)
+RETURNS TABLE (id int, lane int, lease_us bigint, most int) LANGUAGE sql STABLE AS $$
+  SELECT o.id, o.lane, o.lease_us, CASE WHEN p.queue_id IS NULL THEN o.max_concurrency ELSE p.max_concurrency END
+  FROM fairlead.queue o LEFT JOIN fairlead.policy p ON p.queue_id = o.id AND p.channel = p_channel
+  WHERE o.name = p_queue AND o.paused = 0 AND o.limit_concurrency IS NULL AND o.limit_rate_count IS NULL
+    AND CASE WHEN p.queue_id IS NULL THEN o.rate_count IS NULL AND o.ordered = 0 AND o.channel_paused = 0 AND o.weight = 1
+        ELSE p.rate_count IS NULL AND p.ordered = 0 AND p.paused = 0 AND p.weight = 1 END
+$$;
+
+-- Up to p_n messages of p_channel after the position (p_rank, p_due, p_id), if no other channel and
+-- version has anything ready, and nothing more urgent lies before the position. A limited channel's
+-- gate is waited for by those who carry acks, and its leases counted from p_floor. The last row is
+-- that of receive_rows, with the new floor as its lease_until; if there is no other, the acks have
+-- been taken and the channel is closed. The others come back as the key finds them.
+CREATE FUNCTION fairlead.receive_lone(p_queue text, p_n int, p_lease bigint, p_permit bigint, p_channel text,
+  p_version int, p_rank int, p_due bigint, p_id bigint, p_floor bigint, p_ack_ids bigint[], p_ack_deliveries int[])
+RETURNS SETOF fairlead.delivery LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+  q record;
+  v_now bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+  v_room int := p_n;
+  v_floor bigint;
+  v_no bigint;
+  v_got int := 0;
+  v_lost bigint[];
+  v_read bigint := pg_stat_get_xact_tuples_returned('fairlead.message_ready'::regclass);
+BEGIN
+  SELECT o.* INTO q FROM fairlead.lone_channel(p_queue, p_channel) o
+    WHERE current_setting('transaction_isolation') = 'read committed'
+      AND NOT EXISTS (SELECT 1 FROM fairlead.message m WHERE m.lane = o.lane AND m.state = 'r' AND m.version < p_version)
+      AND NOT EXISTS (SELECT 1 FROM fairlead.message m WHERE m.lane = o.lane AND m.state = 'r' AND m.version > p_version)
+      AND NOT EXISTS (SELECT 1 FROM fairlead.message m WHERE m.lane = o.lane AND m.state = 'r'
+        AND m.version = p_version AND m.channel < p_channel)
+      AND NOT EXISTS (SELECT 1 FROM fairlead.message m WHERE m.lane = o.lane AND m.state = 'r'
+        AND m.version = p_version AND m.channel > p_channel)
+      AND NOT EXISTS (SELECT 1 FROM fairlead.message m WHERE m.lane = o.lane AND m.state = 'r'
+        AND m.version = p_version AND m.channel = p_channel AND m.rank < p_rank)
+      AND (p_permit IS NULL OR EXISTS (SELECT 1 FROM fairlead.permit p WHERE p.id = p_permit AND p.expires_at > v_now));
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  IF q.most IS NOT NULL THEN
+    IF cardinality(p_ack_ids) > 0 THEN
+      PERFORM 1 FROM fairlead.gate g WHERE g.queue_id = q.id AND g.channel = p_channel FOR UPDATE;
+    ELSE
+      PERFORM 1 FROM fairlead.gate g WHERE g.queue_id = q.id AND g.channel = p_channel FOR UPDATE SKIP LOCKED;
+    END IF;
+    IF NOT FOUND THEN
+      RETURN;
+    END IF;
+    -- @stop lone.gate
+    -- Drawn while the gate is held, so that it grows inside the channel.
+    v_no := nextval('fairlead.lease_no');
+  END IF;
+  IF cardinality(p_ack_ids) > 0 THEN
+    v_lost := fairlead.ack_rows(p_queue, p_ack_ids, p_ack_deliveries, false, v_now);
+  END IF;
+  IF q.most IS NOT NULL THEN
+    -- A new statement under the gate, so the count is exact, and the limit the one that holds now.
+    SELECT least(p_n, coalesce(o.most, p_n) - l.n), coalesce(l.floor, v_no) INTO v_room, v_floor
+      FROM fairlead.lone_channel(p_queue, p_channel) o CROSS JOIN LATERAL (
+        SELECT count(*)::int AS n, min(z.lease_no) AS floor FROM (
+          SELECT m.lease_no FROM fairlead.message m
+          WHERE m.lane = o.lane AND m.channel = p_channel AND m.state = 'l' AND m.lease_no >= p_floor
+          ORDER BY m.lease_no LIMIT coalesce(o.most, 0)) z) l
+      WHERE o.lane = q.lane;
+  END IF;
+  IF v_room > 0 THEN
+    RETURN QUERY
+      UPDATE fairlead.message m SET state = 'l', attempts = m.attempts + 1, deliveries = m.deliveries + 1,
+          lease_until = v_now + coalesce(p_lease, m.lease_us, q.lease_us),
+          lease_no = coalesce(v_no, nextval('fairlead.lease_no')), permit_id = p_permit
+        WHERE m.id = ANY (ARRAY(
+          SELECT r.id FROM fairlead.message r
+          WHERE r.lane = q.lane AND r.version = p_version AND r.channel = p_channel AND r.state = 'r'
+            AND (r.rank, r.due_at, r.id) > (p_rank, p_due, p_id) AND (r.expires_at IS NULL OR r.expires_at > v_now)
+          ORDER BY r.rank, r.due_at, r.id LIMIT v_room FOR UPDATE SKIP LOCKED))
+        RETURNING m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at, m.created_at,
+          m.attempts, m.deliveries, m.memo, m.lease_until, m.json, m.recovered::int;
+    GET DIAGNOSTICS v_got = ROW_COUNT;
+  END IF;
+  IF v_got > 0 THEN
+    INSERT INTO fairlead.tally (queue_id, at, delivered) VALUES (q.id, v_now, v_got);
+  ELSIF v_lost IS NULL THEN
+    RETURN;
+  END IF;
+  RETURN NEXT (NULL, p_channel, NULL, NULL, nullif(array_to_string(v_lost, ','), ''),
+    least(pg_stat_get_xact_tuples_returned('fairlead.message_ready'::regclass) - v_read, 2147483647)::int,
+    NULL, NULL, NULL, v_now, 0, NULL, NULL, v_floor, NULL, 0)::fairlead.delivery;
+END $$;
