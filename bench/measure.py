@@ -36,9 +36,9 @@ class Table:
         )
 
 
-def clients(make: Callable[[], Callable[[], int | None]], n: int, seconds: float) -> float:
+def clients(make: Callable[[], Callable[[], Any]], n: int, seconds: float) -> float:
     """Messages per second of n clients at once, each a process with a call of its own, which says
-    how many messages it has done (None: one)."""
+    how many messages it has done (otherwise: one)."""
     fork = multiprocessing.get_context("fork")
     barrier = fork.Barrier(n + 1)
     counts, errors = fork.Array("q", n), fork.SimpleQueue()
@@ -52,7 +52,7 @@ def clients(make: Callable[[], Callable[[], int | None]], n: int, seconds: float
             until = time.perf_counter() + seconds
             while time.perf_counter() < until:
                 one = call()
-                done += 1 if one is None else one
+                done += one if type(one) is int else 1
         except BaseException as error:
             errors.put(f"{type(error).__name__}: {error}")
             barrier.abort()
