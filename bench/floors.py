@@ -182,7 +182,7 @@ def fill(db: Database, queue: str, n: int, channels: int = 1, future: bool = Fal
         driver.execute(
             "WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < "
             f"{n}) INSERT INTO fairlead_message (lane, state, version, channel, rank, due_at, created_at, "
-            f"json, body) SELECT {lane}, '{state}', 0, 'c' || i % {channels}, 0, {due} + i, {due}, 0, "
+            f"json, body) SELECT {lane}, '{state}', 0, 'c' || (i % {channels}), 0, {due} + i, {due}, 0, "
             "CAST(printf('%.*c', 200, 'x') AS BLOB) FROM s",
             (),
         )
