@@ -6,6 +6,8 @@ HEADERS_BYTES = 256 * 1024
 MEMO_BYTES = 1024 * 1024
 RESULT_BYTES = 1024 * 1024
 ERROR_CHARS = 10_000  # longer error texts are cut, and say so
+NOTE_CHARS = 1_000  # of a progress note
+PROGRESS = 1_000_000  # all of it
 RECEIVE_MAX = 10_000  # messages in one receive
 PRIORITY_MAX = 2**31 - 2  # both signs; the negated value is stored
 VERSION_MAX = 2**31 - 1
@@ -21,6 +23,8 @@ MAX_ATTEMPTS = 5
 RESULT_RETENTION = 86_400 * SECOND  # how long complete() keeps a message where retention is 0
 FAILURE_RETENTION = 7 * 86_400 * SECOND
 HISTORY_RETENTION = 86_400 * SECOND  # per-minute counters; older minutes fold into the totals
+EVENT_RETENTION = 86_400 * SECOND
+GROUP_RETENTION = 86_400 * SECOND  # of closed ones
 LANE_RETENTION = 7 * 86_400 * SECOND  # how long a purged lane is swept for late commits
 
 SWEEP = 1_000  # rows one receive promotes, recovers or expires on its way

@@ -1,4 +1,4 @@
-"""Your transaction, on every kind of connection (semantics §12, promises 2-4, DESIGN §10.1-3)."""
+"""Your transaction, on every kind of connection (semantics §17, promises 2-4, DESIGN §10.1-3)."""
 
 from __future__ import annotations
 

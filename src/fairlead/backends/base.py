@@ -63,7 +63,9 @@ Op = Generator[Any, Any, T]
 #   0 channel  1 body  2 json (0|1)  3 rank (= -priority)  4 due_us | None  5 delay_us
 #   6 key | None  7 on_conflict ('e' error, 'i' ignore, 'r' replace)  8 version  9 type | None
 #   10 headers | None (JSON bytes)  11 lease_us | None  12 max_attempts | None  13 expires_us | None
-# due = due_us if given, else now + delay_us. expires_us is a duration from now.
+#   14 max_wait_us | None  15 group | None (its name)
+# due = due_us if given, else now + delay_us; at most created_at + max_wait_us (§14).
+# expires_us is a duration from now.
 SendRow = tuple[Any, ...]
 
 # What became of one sent item: ids and one of these.
@@ -88,9 +90,41 @@ ROW = (
     "lease_until",
     "json",
     "recovered",
+    "group",  # its name
 )
 # What peek and get return on top.
-PEEK_ROW = (*ROW, "state", "result", "error", "finished_at", "expires_at", "max_attempts")
+PEEK_ROW = (
+    *ROW,
+    "state",
+    "result",
+    "error",
+    "finished_at",
+    "expires_at",
+    "max_attempts",
+    "progress",
+    "note",
+)
+# What `outcomes` returns, per message; `json` as above.
+OUTCOME_ROW = ("id", "key", "state", "json", "result", "error", "progress", "note")
+# What `group_status` and `groups` return. `state` is one of GROUP_STATES.
+GROUP_ROW = (
+    "name",
+    "queue",
+    "state",
+    "created_at",
+    "started_at",
+    "closed_at",
+    "sent",
+    "done",
+    "dead",
+    "held",
+    "waiting",
+    "leased",
+)
+OPEN, RUNNING, ENDED, CANCELLED, ABORTED = "o", "r", "e", "c", "a"  # the states of a group
+# What `events` returns: cursor after this event, time, kind, queue, message id | None, key | None,
+# channel | None, delay_us | None, data | None (JSON bytes).
+EVENT_ROW = ("cursor", "at", "kind", "queue", "id", "key", "channel", "delay_us", "data")
 
 # A queue's columns, as `queues` returns them (a dict) and `queue_create`/`queue_set` take them.
 QUEUE_DEFAULTS: dict[str, Value] = {
@@ -106,6 +140,7 @@ QUEUE_DEFAULTS: dict[str, Value] = {
     "max_body": 16_777_216,
     "expires_us": None,
     "paused": 0,
+    "events": 0,
     # the limit over all channels
     "limit_concurrency": None,
     "limit_rate_count": None,
@@ -316,6 +351,18 @@ class Backend(Protocol):
         self, queue: str, leases: Sequence[Lease], strict: bool, now: int | None
     ) -> Op[list[int]]: ...
 
+    def progress(
+        self,
+        queue: str,
+        leases: Sequence[Lease],
+        progress: int | None,
+        note: str | None,
+        strict: bool,
+        now: int | None,
+    ) -> Op[list[int]]:
+        """§13.1; `progress` in millionths."""
+        ...
+
     def cancel(
         self, queue: str, id: int | None, key: str | None, force: bool, now: int | None
     ) -> Op[str]:
@@ -341,6 +388,50 @@ class Backend(Protocol):
 
     def discard(self, queue: str, state: str, limit: int, now: int | None) -> Op[int]:
         """Delete finished messages ('d' or 'x'), oldest first; how many."""
+        ...
+
+    # --- groups ------------------------------------------------------------------------------
+    def group_open(
+        self,
+        name: str,
+        queue: str,
+        on_dead: str,
+        end: SendRow | None,
+        abort: SendRow | None,
+        now: int | None,
+    ) -> Op[bool]:
+        """True if it was created; `on_dead` is 'i' or 'a'; §12.2."""
+        ...
+
+    def group_start(self, name: str, now: int | None) -> Op[bool]:
+        """Of an open group; True if it was not started before. §12.4, and §12.5 if it is empty."""
+        ...
+
+    def group_cancel(self, name: str, now: int | None) -> Op[bool]: ...
+
+    def group_status(self, name: str, now: int | None) -> Op[Row | None]:
+        """GROUP_ROW; §12.12."""
+        ...
+
+    def groups(self, limit: int, now: int | None) -> Op[Rows]:
+        """GROUP_ROWs of the open groups, by name."""
+        ...
+
+    def settle(self, limit: int, now: int | None) -> Op[int]:
+        """How many groups were closed; §12.11. Nothing to do where groups close by themselves."""
+        ...
+
+    # --- batches -----------------------------------------------------------------------------
+    def batch(
+        self,
+        sets: Sequence[tuple[str, str, PolicyRow]],
+        clears: Sequence[tuple[str, str]],
+        sends: Sequence[tuple[str, Sequence[SendRow]]],
+        now: int | None,
+    ) -> Op[list[list[tuple[int, str]]]]:
+        """§16. Yields BEGIN first. All three come sorted, no queue twice among the sends; one
+        statement per kind where that is a round trip. The outcomes of each queue's items; it goes
+        on after a CONFLICT or FULL, and the caller raises, which undoes everything."""
         ...
 
     # --- permits -----------------------------------------------------------------------------
@@ -390,6 +481,18 @@ class Backend(Protocol):
 
     def trace(self, key: str) -> Op[Rows]:
         """(at, queue, kind 'message'|'error', message_id, state code, text), all queues; §9.5."""
+        ...
+
+    def outcomes(
+        self, queue: str, ids: Sequence[int], keys: Sequence[str], now: int | None
+    ) -> Op[Rows]:
+        """OUTCOME_ROWs, in any order; §13.2."""
+        ...
+
+    def events(
+        self, after: str | None, queue: str | None, kinds: Sequence[str] | None, limit: int
+    ) -> Op[tuple[Rows, str]]:
+        """EVENT_ROWs, and the cursor to go on from; `queue` unknown: QueueNotFound. §15.3."""
         ...
 
     # --- care --------------------------------------------------------------------------------
