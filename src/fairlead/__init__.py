@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from fairlead.aio.database import AsyncDatabase, connect_async
+from fairlead.aio.group import AsyncGroup
 from fairlead.aio.leased import AsyncLeasedMessage
 from fairlead.aio.queue import AsyncChannel, AsyncPermit, AsyncQueue
 from fairlead.connecting import backend_for
@@ -36,19 +37,24 @@ from fairlead.errors import (
     SchemaOutdated,
     UnsafeTransaction,
     UsageError,
+    WaitTimeout,
 )
 from fairlead.operations.receiving import KEEP
 from fairlead.sync.database import Database, connect
+from fairlead.sync.group import Group
 from fairlead.sync.leased import LeasedMessage
 from fairlead.sync.queue import Channel, Permit, Queue
 from fairlead.values import (
     Acked,
     Backoff,
     ChannelStats,
+    Event,
     Explanation,
     Failure,
+    GroupStatus,
     Maintained,
     Message,
+    Outcome,
     Policy,
     Send,
     Sent,
@@ -70,6 +76,7 @@ __all__ = [
     "Acked",
     "AsyncChannel",
     "AsyncDatabase",
+    "AsyncGroup",
     "AsyncLeasedMessage",
     "AsyncPermit",
     "AsyncQueue",
@@ -83,9 +90,12 @@ __all__ = [
     "DatabaseError",
     "DatabaseUnavailable",
     "DuplicateKey",
+    "Event",
     "Explanation",
     "Failure",
     "FairleadError",
+    "Group",
+    "GroupStatus",
     "InvalidArgument",
     "InvalidBody",
     "InvalidName",
@@ -95,6 +105,7 @@ __all__ = [
     "Message",
     "MessageLeased",
     "MessageNotFound",
+    "Outcome",
     "OutcomeUnknown",
     "Permit",
     "PermitLost",
@@ -109,6 +120,7 @@ __all__ = [
     "Step",
     "UnsafeTransaction",
     "UsageError",
+    "WaitTimeout",
     "connect",
     "connect_async",
     "migrations",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from fairlead.backends.base import Backend
-from fairlead.drivers.base import AsyncDriver, Driver
+from fairlead.drivers.base import AsyncDriver, Driver, Listening, Watching
 from fairlead.errors import InvalidArgument
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,30}")
@@ -26,6 +27,7 @@ class Options:
     timeout: float = 5.0  # to connect, or to wait for SQLite's write lock
     synchronous: str = "FULL"  # SQLite only: "NORMAL" may lose the last commits on power loss
     prepare: bool = True  # PostgreSQL only: False behind PgBouncer in transaction mode
+    listen: bool = True  # PostgreSQL only: False: sleepers poll, no LISTEN (so too if not prepare)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,9 @@ class Target:
     pool_size: int
     shown: str  # the URL without its password
     migrates_itself: bool = False
+    watch: Callable[[], Watching] | None = None  # SQLite: see other connections' commits
+    listen: Callable[[], Listening] | None = None  # PostgreSQL: be told
+    listen_async: Callable[[], Awaitable[Any]] | None = None
 
 
 def check_schema_name(schema: str) -> str:
@@ -67,7 +72,12 @@ def backend_for(dialect: str, schema: str = "fairlead") -> Backend:
 
 def target(url: str, options: Options) -> Target:
     """Read a URL. Nothing is opened yet."""
-    scheme = url.split(":", 1)[0].split("+", 1)[0]
+    if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgument(f"{url!r} is not a database URL: use {_URLS}")
+    scheme, _, rest = url.partition(":")
+    if "+" in scheme:
+        scheme = scheme.split("+", 1)[0]
+        raise InvalidArgument(f"write {scheme}:{_hide(rest)}: Fairlead picks the driver itself")
     if scheme == "sqlite":
         return _sqlite(url, options)
     if scheme in ("postgresql", "postgres"):
@@ -83,19 +93,23 @@ def _hide(url: str) -> str:
     return re.sub(r"([?&](?:password|passfile|sslpassword)=)[^&]*", r"\1***", url)
 
 
-def _need(module: str, extra: str) -> Any:
+def _need(module: str, packages: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"{error.name} is not installed: pip install 'fairlead[{extra}]'", name=error.name
+            f"{error.name} is not installed: pip install {packages}", name=error.name
         ) from None
 
 
 def _sqlite(url: str, options: Options) -> Target:
     if not url.startswith("sqlite://"):
         raise InvalidArgument(f"{url!r} is not a database URL: use {_URLS}")
-    path = unquote(url.removeprefix("sqlite://").split("?", 1)[0])
+    if "?" in url:
+        raise InvalidArgument(
+            f"{url!r}: a SQLite URL takes no parameters; options are arguments of connect()"
+        )
+    path = unquote(url.removeprefix("sqlite://"))
     if path and not path.startswith("/"):
         raise InvalidArgument(
             f"{url!r} has two slashes: a relative file has three (sqlite:///jobs.db), "
@@ -114,17 +128,27 @@ def _sqlite(url: str, options: Options) -> Target:
 
     # One connection: SQLite has one writer, and waiting in Python is fair where its busy
     # handler, which sleeps and tries again, is not.
-    return Target(backend_for("sqlite", options.schema), open, None, 1, url, migrates_itself=True)
+    watch = None if path == ":memory:" else lambda: driver.SqliteWatching(path)
+    backend = backend_for("sqlite", options.schema)
+    return Target(backend, open, None, 1, url, migrates_itself=True, watch=watch)
 
 
 def _postgres(url: str, options: Options) -> Target:
-    driver = _need("fairlead.drivers.psycopg", "postgres")
+    driver = _need("fairlead.drivers.psycopg", "'psycopg[binary]>=3.2'")
+    listen = listen_async = None
+    if options.listen and options.prepare:
+        listening = import_module("fairlead.drivers.listening")
+        arguments = (url, options.timeout, options.schema)
+        listen = functools.partial(listening.PsycopgListening, *arguments)
+        listen_async = functools.partial(listening.AsyncPsycopgListening.open, *arguments)
     return Target(
         backend_for("postgresql", options.schema),
         lambda: driver.connect(url, timeout=options.timeout, prepare=options.prepare),
         lambda: driver.connect_async(url, timeout=options.timeout, prepare=options.prepare),
         options.pool_size,
         _hide(url),
+        listen=listen,
+        listen_async=listen_async,
     )
 
 
@@ -143,11 +167,11 @@ def _mysql(url: str, options: Options) -> Target:
         raise InvalidArgument(f"{_hide(url)!r} names no database: mysql://user@host/database")
 
     def open() -> Driver:
-        driver = _need("fairlead.drivers.pymysql", "mysql")
+        driver = _need("fairlead.drivers.pymysql", "pymysql")
         return driver.PyMysqlDriver(driver.connect(**arguments))
 
     async def open_async() -> AsyncDriver:
-        driver = _need("fairlead.drivers.asyncmy", "mysql")
+        driver = _need("fairlead.drivers.asyncmy", "asyncmy")
         return driver.AsyncmyDriver(await driver.connect(**arguments))
 
     return Target(

@@ -14,6 +14,7 @@ FairleadError
  │   └─ UnsafeTransaction
  ├─ LeaseLost                a lost race: normal, nothing was changed
  │   └─ PermitLost
+ ├─ WaitTimeout              it is not finished yet
  └─ DatabaseError            the database's: wait, repair or migrate
      ├─ DatabaseUnavailable
      │   └─ OutcomeUnknown
@@ -160,6 +161,10 @@ class PermitLost(LeaseLost):
             text=f"permit {permit} has expired and cannot be revived: stop the work of its leases, "
             "then take a new permit with db.permit()"
         )
+
+
+class WaitTimeout(FairleadError, TimeoutError):
+    """``wait`` ended before the message or the group did; its text says how far it was."""
 
 
 # --- the database's -----------------------------------------------------------------------------

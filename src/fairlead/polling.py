@@ -8,7 +8,38 @@ from dataclasses import replace
 from fairlead import limits
 from fairlead.backends.base import Receive, Received
 
-FIRST, MOST = 0.002, 0.1  # seconds between two looks while waiting: doubling from FIRST to MOST
+# Seconds between two looks while waiting, doubling from the first to the most: where the database
+# cannot wake us, and where it can. (A wake-up can be lost to a sender that looked for sleepers just
+# before we lay down: the first look comes soon.)
+POLLING = (0.002, 0.1)
+LISTENING = (0.05, 1.0)
+
+
+class Pace:
+    """How long to sleep before looking again, if nothing wakes us."""
+
+    def __init__(self) -> None:
+        self._pauses = {False: POLLING[0], True: LISTENING[0]}
+
+    def next(self, listening: bool) -> float:
+        pause = self._pauses[listening]
+        self._pauses[listening] = min(pause * 2, (LISTENING if listening else POLLING)[1])
+        return pause
+
+
+class Deadline:
+    """A time-out in microseconds, or none."""
+
+    def __init__(self, us: int | None) -> None:
+        self._at = None if us is None else time.monotonic() + us / limits.SECOND
+
+    def over(self) -> bool:
+        return self._at is not None and time.monotonic() >= self._at
+
+    def within(self, seconds: float) -> float:
+        """So many seconds, or less if it is over before."""
+        left = seconds if self._at is None else self._at - time.monotonic()
+        return max(0.0, min(seconds, left))
 
 
 class Poll:
@@ -20,9 +51,9 @@ class Poll:
         self.retry_after: float | None = 0.0
         self._deadline = time.monotonic() + wait_us / limits.SECOND
         self._waits = wait_us > 0
-        self._pause = FIRST
+        self._pace = Pace()
 
-    def after(self, received: Received) -> float | None:
+    def after(self, received: Received, listening: bool) -> float | None:
         self.lost += received.lost
         if self.args.acks:
             # They are committed now; a second look must not carry them again.
@@ -34,6 +65,7 @@ class Poll:
         left = self._deadline - time.monotonic() if self._waits else 0.0
         if left <= 0:
             return None
-        pause = self._pause if after is None else min(self._pause, after / limits.SECOND)
-        self._pause = min(self._pause * 2, MOST)
+        pause = self._pace.next(listening)
+        if after is not None:
+            pause = min(pause, after / limits.SECOND)
         return min(pause, left)

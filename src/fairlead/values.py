@@ -56,6 +56,9 @@ class Send:
     lease: Duration | None = None
     max_attempts: int | None = None
     expires: Duration | None = None
+    group: str | None = None
+    debounce: Duration | None = None
+    max_wait: Duration | None = None
 
 
 class Sent(int):
@@ -125,6 +128,7 @@ class Settings:
     policy: Policy = field(default_factory=Policy)
     max_body: int = limits.BODY_BYTES
     expires: float | None = None
+    events: bool = False
     paused: bool = False
     max_concurrency: int | None = None
     rate: str | None = None
@@ -246,6 +250,88 @@ class Acked:
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a message, as ``wait`` tells it: ``"done"`` with its result, ``"dead"`` with
+    its error, ``"gone"`` (acked, cancelled, expired, or never there); with ``partial`` also the
+    state of one that has made progress."""
+
+    state: State | Literal["gone"]
+    id: int | None = None
+    result: Any = None
+    error: str | None = None
+    progress: float | None = None
+    note: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.state in ("done", "dead", "gone")
+
+
+GroupState = Literal["open", "running", "ended", "cancelled", "aborted"]
+GROUP_STATES: dict[str, GroupState] = {
+    "o": "open",
+    "r": "running",
+    "e": "ended",
+    "c": "cancelled",
+    "a": "aborted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """A group at one instant. ``held``, ``waiting`` and ``leased`` are its unfinished members;
+    ``sent``, ``done`` and ``dead`` were counted on the way."""
+
+    name: str
+    queue: str
+    state: GroupState
+    created_at: datetime
+    started_at: datetime | None
+    closed_at: datetime | None
+    sent: int
+    done: int
+    dead: int
+    held: int
+    waiting: int
+    leased: int
+
+    @property
+    def closed(self) -> bool:
+        return self.closed_at is not None
+
+
+EventKind = Literal[
+    "created", "deferred", "leased", "done", "dead", "deleted", "progress", "closed"
+]
+EVENT_KINDS: tuple[EventKind, ...] = (
+    "created",
+    "deferred",
+    "leased",
+    "done",
+    "dead",
+    "deleted",
+    "progress",
+    "closed",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something happened to a message (or, ``"closed"``, to a group). ``cursor`` is where to go on
+    after it: pass it as ``after``."""
+
+    cursor: str
+    at: datetime
+    kind: EventKind
+    queue: str
+    id: int | None
+    key: str | None
+    channel: str | None
+    delay: float | None
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """Why a message is not running, in words a person can act on."""
 
@@ -258,6 +344,10 @@ class Explanation:
 
     def __str__(self) -> str:
         return self.text
+
+
+def fraction(millionths: int | None) -> float | None:
+    return None if millionths is None else millionths / limits.PROGRESS
 
 
 def decode(raw: bytes | None, is_json: int) -> Any:
@@ -348,34 +438,49 @@ class Message:
         """True if an earlier delivery's lease expired."""
         return bool(self._row[15])
 
+    @property
+    def group(self) -> str | None:
+        """The name of the group it belongs to."""
+        return self._row[16]
+
     # Columns that only peek and get return.
     @property
     def state(self) -> State:
-        return STATES[self._row[16]] if len(self._row) > 16 else "leased"
+        return STATES[self._row[17]] if len(self._row) > 17 else "leased"
 
     @property
     def result(self) -> Any:
-        return decode(self._row[17], self._row[14] & RESULT_JSON) if len(self._row) > 16 else None
+        return decode(self._row[18], self._row[14] & RESULT_JSON) if len(self._row) > 17 else None
 
     @property
     def error(self) -> str | None:
-        return self._row[18] if len(self._row) > 16 else None
+        return self._row[19] if len(self._row) > 17 else None
 
     @property
     def finished_at(self) -> datetime | None:
-        if len(self._row) > 16 and self._row[19] is not None:
-            return moment(self._row[19])
-        return None
-
-    @property
-    def expires_at(self) -> datetime | None:
-        if len(self._row) > 16 and self._row[20] is not None:
+        if len(self._row) > 17 and self._row[20] is not None:
             return moment(self._row[20])
         return None
 
     @property
+    def expires_at(self) -> datetime | None:
+        if len(self._row) > 17 and self._row[21] is not None:
+            return moment(self._row[21])
+        return None
+
+    @property
     def max_attempts(self) -> int | None:
-        return self._row[21] if len(self._row) > 16 else None
+        return self._row[22] if len(self._row) > 17 else None
+
+    @property
+    def progressed(self) -> float | None:
+        """How far its worker says it is: 0.0 to 1.0."""
+        return fraction(self._row[23]) if len(self._row) > 17 else None
+
+    @property
+    def note(self) -> str | None:
+        """What its worker says it is doing."""
+        return self._row[24] if len(self._row) > 17 else None
 
     def __repr__(self) -> str:
         # No body: reprs end up in logs.

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from fairlead.aio.batch import AsyncBatch
+from fairlead.aio.events import AsyncEvents
+from fairlead.aio.group import AsyncGroup
 from fairlead.aio.queue import AsyncPermit, AsyncQueue
 from fairlead.aio.running import AsyncOwnRunner, ThreadRunner
+from fairlead.aio.waiting import AsyncHub
+from fairlead.aio.waking import waker_for
 from fairlead.connecting import Options, target
-from fairlead.operations import check, insight, queues
+from fairlead.operations import check, groups, insight, queues
 from fairlead.operations.call import Call, Core
-from fairlead.values import Duration, Maintained, Stats, Step
+from fairlead.operations.groups import OnDead
+from fairlead.values import Duration, GroupStatus, Maintained, Stats, Step
 
 
 def connect_async(
@@ -21,11 +27,17 @@ def connect_async(
     timeout: float = 5.0,
     synchronous: str = "FULL",
     prepare: bool = True,
+    listen: bool = True,
     clock: Callable[[], int] | None = None,
 ) -> AsyncDatabase:
     """Connect to a database: ``sqlite:///jobs.db``, ``sqlite://`` (in memory), ``postgresql://…``
-    or ``mysql://…``. Nothing is opened before the first call."""
-    return AsyncDatabase(url, Options(schema, pool_size, timeout, synchronous, prepare), clock)
+    or ``mysql://…``. Nothing is opened before the first call.
+
+    On PostgreSQL those who wait are woken by NOTIFY on a connection of their own; ``listen=False``
+    makes them poll instead, as ``prepare=False`` (for PgBouncer in transaction mode) does too."""
+    return AsyncDatabase(
+        url, Options(schema, pool_size, timeout, synchronous, prepare, listen), clock
+    )
 
 
 class AsyncDatabase:
@@ -36,6 +48,8 @@ class AsyncDatabase:
         self.core = Core(self.target.backend, clock)
         kind = ThreadRunner if self.target.open_async is None else AsyncOwnRunner
         self.runner = kind(self.target, options)
+        self.core.waker = waker_for(self.target, self.runner)
+        self.core.hub = AsyncHub(self.core, self.runner, self.core.waker)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.target.shown}>"
@@ -60,6 +74,43 @@ class AsyncDatabase:
         """Promote, recover, expire, purge and fold for all queues, ``limit`` rows of each kind."""
         return await self.runner.run(queues.maintain(self.core, limit))
 
+    def group(
+        self,
+        name: str,
+        queue: str | None = None,
+        *,
+        end: Any = None,
+        abort: Any = None,
+        on_dead: OnDead = "ignore",
+    ) -> AsyncGroup:
+        """A handle on a group of messages; no I/O. ``end`` and ``abort`` (a Send, or a body) are
+        sent to ``queue`` when all members are finished, or when it is cancelled.
+        ``on_dead="abort"`` cancels it when a member dies."""
+        plan = groups.plan(name, queue, end, abort, on_dead)
+        return AsyncGroup(self.core, self.runner, plan)
+
+    async def groups(self, limit: int = 1000) -> list[GroupStatus]:
+        """The groups that are open, by name."""
+        return await self.runner.run(groups.groups(self.core, limit))
+
+    def batch(self) -> AsyncBatch:
+        """Collect sends and policy changes over many queues and run them in one transaction."""
+        return AsyncBatch(self.core, self.runner)
+
+    def events(
+        self,
+        queue: str | None = None,
+        *,
+        kinds: Sequence[str] | None = None,
+        after: str | None = None,
+        timeout: Duration | None = None,
+    ) -> AsyncEvents:
+        """What happens, event by event, in queues whose ``events`` setting is on. ``after``: a
+        cursor to go on from, ``""`` for the beginning, None for now. It ends after ``timeout``
+        seconds without an event; without a time-out never."""
+        timeout_us = check.optional_microseconds(timeout, "timeout")
+        return AsyncEvents(self.core, self.runner, queue, kinds, after, timeout_us)
+
     async def permit(self, name: str = "", *, ttl: Duration = 30) -> AsyncPermit:
         """Register a live worker; extend it in time and its leases do not expire."""
         check.microseconds(ttl, "ttl")
@@ -78,6 +129,8 @@ class AsyncDatabase:
 
     async def close(self) -> None:
         """Close the connections; calls after this raise DatabaseUnavailable."""
+        await self.core.hub.close()
+        await self.core.waker.close()
         await self.runner.close()
 
     async def __aenter__(self) -> AsyncDatabase:

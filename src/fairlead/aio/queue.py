@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fairlead.aio.leased import AsyncLeasedMessage
 from fairlead.aio.running import AsyncRunner
-from fairlead.operations import check, insight, queues, receiving, sending
+from fairlead.operations import check, insight, queues, receiving, sending, waiting
 from fairlead.operations.call import Call, Core
 from fairlead.operations.receiving import KEEP
 from fairlead.polling import Poll
@@ -22,6 +21,7 @@ from fairlead.values import (
     Message,
     Moment,
     OnConflict,
+    Outcome,
     Policy,
     Sent,
     Settings,
@@ -68,6 +68,7 @@ class AsyncQueue:
         policy: Policy | None = None,
         max_body: int | None = None,
         expires: Duration | None = None,
+        events: bool | None = None,
     ) -> bool:
         """Create the queue; True if it was created, False if it existed (and is left as it is)."""
         given: dict[str, Any] = {
@@ -81,6 +82,7 @@ class AsyncQueue:
             "policy": policy,
             "max_body": max_body,
             "expires": expires,
+            "events": events,
         }
         chosen = {key: value for key, value in given.items() if value is not None}
         return await self.call(queues.create(self.core, self.name, chosen))
@@ -142,8 +144,14 @@ class AsyncQueue:
         lease: Duration | None = None,
         max_attempts: int | None = None,
         expires: Duration | None = None,
+        group: str | None = None,
+        debounce: Duration | None = None,
+        max_wait: Duration | None = None,
     ) -> Sent:
-        """Send one message and return its id. When this returns, the message is durable."""
+        """Send one message and return its id. When this returns, the message is durable.
+
+        ``debounce``, with a key and ``on_conflict="replace"``: each send pushes the message on by
+        that many seconds, at most ``max_wait`` after the first."""
         row = sending.encode(
             body,
             channel,
@@ -158,6 +166,9 @@ class AsyncQueue:
             lease,
             max_attempts,
             expires,
+            group,
+            debounce,
+            max_wait,
         )
         return await self.call(sending.send(self.core, self.name, row))
 
@@ -186,14 +197,24 @@ class AsyncQueue:
             n, lease, version, types, min_priority, max_bytes, permit and permit.id, ack
         )
         poll = Poll(args, check.microseconds(wait, "wait"))
-        while True:
-            received = await self.call(
-                receiving.receive(self.core, self.name, poll.args, self.runner.own)
-            )
-            pause = poll.after(received)
-            if pause is None:
-                break
-            await asyncio.sleep(pause)
+        grouped = receiving.grouped(ack)
+        ticket = None
+        try:
+            while True:
+                received = await self.call(
+                    receiving.receive(self.core, self.name, poll.args, self.runner.own, grouped)
+                )
+                pause = poll.after(received, ticket is not None and ticket.live)
+                if pause is None:
+                    break
+                if ticket is None:
+                    ticket = await self.core.waker.ticket(self.name)
+                    if ticket.live:
+                        continue  # subscribed: look once more before sleeping
+                await ticket.wait(pause)
+        finally:
+            if ticket is not None:
+                await ticket.leave()
         messages = AsyncMessages(AsyncLeasedMessage(self, row) for row in received.rows)
         messages.retry_after = poll.retry_after
         messages.lost = receiving.lost_of(ack, poll.lost) if ack else ()
@@ -203,12 +224,12 @@ class AsyncQueue:
     async def ack(self, messages: Sequence[Message]) -> Acked:
         """Ack a batch in one statement; lost leases are reported, not raised."""
         verb = receiving.ack(self.core, self.name)
-        return await self.call(receiving.many("ack", verb, messages))
+        return await self.call(receiving.many(self.core, "ack", verb, messages))
 
     async def complete(self, messages: Sequence[Message], result: Any = None) -> Acked:
         """Complete a batch, all with the same result."""
         verb = receiving.complete(self.core, self.name, result)
-        return await self.call(receiving.many("complete", verb, messages))
+        return await self.call(receiving.many(self.core, "complete", verb, messages))
 
     async def defer(
         self,
@@ -220,7 +241,7 @@ class AsyncQueue:
     ) -> Acked:
         """Defer a batch."""
         verb = receiving.defer(self.core, self.name, delay, at, memo)
-        return await self.call(receiving.many("defer", verb, messages))
+        return await self.call(receiving.many(self.core, "defer", verb, messages))
 
     async def fail(
         self,
@@ -233,7 +254,7 @@ class AsyncQueue:
     ) -> Acked:
         """Fail a batch, all with the same error."""
         verb = receiving.fail(self.core, self.name, error, delay, details, reference)
-        return await self.call(receiving.many("fail", verb, messages))
+        return await self.call(receiving.many(self.core, "fail", verb, messages))
 
     async def kill(
         self,
@@ -245,7 +266,7 @@ class AsyncQueue:
     ) -> Acked:
         """Kill a batch, all with the same error."""
         verb = receiving.kill(self.core, self.name, error, details, reference)
-        return await self.call(receiving.many("kill", verb, messages))
+        return await self.call(receiving.many(self.core, "kill", verb, messages))
 
     async def extend(self, messages: Sequence[Message], lease: Duration | None = None) -> Acked:
         """Extend the leases of a batch."""
@@ -254,7 +275,7 @@ class AsyncQueue:
     async def release(self, messages: Sequence[Message]) -> Acked:
         """Release a batch."""
         verb = receiving.release(self.core, self.name)
-        return await self.call(receiving.many("release", verb, messages))
+        return await self.call(receiving.many(self.core, "release", verb, messages))
 
     # --- waiting and finished messages ---------------------------------------------------------
     async def cancel(
@@ -312,6 +333,20 @@ class AsyncQueue:
     ) -> list[Failure]:
         """The failure log, newest first."""
         return await self.call(insight.failures(self.core, self.name, id, key, n))
+
+    async def wait(
+        self,
+        *,
+        id: int | None = None,
+        key: str | None = None,
+        timeout: Duration | None = None,
+        partial: bool | float = False,
+    ) -> Outcome:
+        """Wait until a message is finished: done with its result, dead with its error, or gone.
+        ``partial``: also until its progress changes, or exceeds the number given. After ``timeout``
+        seconds it raises WaitTimeout."""
+        wait = waiting.Wait.of(self.name, id, key, timeout, partial, self.runner.own)
+        return await self.core.hub.wait(wait)
 
     # --- your transaction ----------------------------------------------------------------------
     def using(self, connection: Any) -> AsyncQueue:

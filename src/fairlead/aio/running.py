@@ -68,6 +68,8 @@ class AsyncOwnRunner:
                     raise verdict from error
             else:
                 await self._pool.release(driver)
+                if call.after is not None:
+                    await self.run(call.after)
                 return value
             await asyncio.sleep(pause(attempt))
             attempt += 1

@@ -10,7 +10,7 @@ the database's. ``begin``, ``commit``, ``rollback`` are only ever called on our 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from fairlead.backends.base import Copy, Rows, Value
 
@@ -41,3 +41,24 @@ class AsyncDriver(Protocol):
     async def rollback(self) -> None: ...
     async def close(self) -> None: ...
     def code(self, error: BaseException) -> str | None: ...
+
+
+class Listening(Protocol):
+    """A connection on which PostgreSQL tells us in which queue something happened."""
+
+    pid: int  # by which the database knows this listener
+
+    def wait(self) -> list[str]:
+        """Block until something is told, or interrupt(): the names of the queues."""
+        ...
+
+    def interrupt(self) -> None: ...
+    def __enter__(self) -> Listening: ...
+    def __exit__(self, *_: Any) -> None: ...
+
+
+class Watching(Protocol):
+    """A connection on which SQLite shows that another one has committed."""
+
+    def version(self) -> int: ...
+    def close(self) -> None: ...

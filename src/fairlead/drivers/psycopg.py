@@ -115,7 +115,8 @@ class AsyncPsycopgDriver:
         return _code(error)
 
 
-def _arguments(timeout: float, prepare: bool) -> dict[str, Any]:
+def arguments(timeout: float, prepare: bool) -> dict[str, Any]:
+    """How a connection of our own is opened."""
     arguments: dict[str, Any] = {
         "autocommit": True,
         "connect_timeout": max(1, round(timeout)),
@@ -131,10 +132,10 @@ def _arguments(timeout: float, prepare: bool) -> dict[str, Any]:
 
 def connect(url: str, *, timeout: float, prepare: bool) -> PsycopgDriver:
     """Open a connection of our own."""
-    return PsycopgDriver(psycopg.connect(url, **_arguments(timeout, prepare)))
+    return PsycopgDriver(psycopg.connect(url, **arguments(timeout, prepare)))
 
 
 async def connect_async(url: str, *, timeout: float, prepare: bool) -> AsyncPsycopgDriver:
     """Open a connection of our own."""
-    connection = await psycopg.AsyncConnection.connect(url, **_arguments(timeout, prepare))
+    connection = await psycopg.AsyncConnection.connect(url, **arguments(timeout, prepare))
     return AsyncPsycopgDriver(connection)

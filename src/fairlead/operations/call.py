@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fairlead.backends.base import Backend, Memory, Op
 
 T = TypeVar("T")
+SETTLE = 100  # marks that a call settles on its way
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
     """``start()`` makes a fresh operation each time. ``repeatable`` says that running it twice is
-    harmless, so that it may be repeated after a connection broke at an unknown moment."""
+    harmless, so that it may be repeated after a connection broke at an unknown moment. ``after`` is
+    run when it has committed, on connections of our own only: what a later sweep would do too."""
 
     what: str
     start: Callable[[], Op[T]]
     repeatable: bool = False
     needs_schema: bool = True  # False: it is what makes the schema
+    after: Call[Any] | None = None
 
 
 @dataclass(slots=True)
@@ -28,6 +31,9 @@ class Core:
 
     backend: Backend
     clock: Callable[[], int] | None = None
+    waker: Any = None  # where the facade sleeps until something changes …
+    hub: Any = None  # … and waits for outcomes
+    grouped: bool = False  # a group has been met, so what ends a message may end a group
     memories: dict[str, Memory] = field(default_factory=dict[str, Memory])
 
     def now(self) -> int | None:
@@ -35,6 +41,14 @@ class Core:
 
     def memory(self, queue: str) -> Memory:
         return self.memories.setdefault(queue, Memory())
+
+    def settle(self, grouped: bool) -> Call[Any] | None:
+        """What has to follow a call that may have ended members of a group (semantics §12.10)."""
+        if grouped:
+            self.grouped = True
+        if not self.grouped:
+            return None
+        return Call("settle", lambda: self.backend.settle(SETTLE, self.now()), repeatable=True)
 
     def look_again(self, queue: str) -> None:
         """Something of ours now lies before what its consumer has read: forget how far that was."""

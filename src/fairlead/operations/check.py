@@ -187,3 +187,15 @@ def error_text(value: Any) -> str:
     if len(text) > limits.ERROR_CHARS:
         text = text[: limits.ERROR_CHARS - 20] + " … (text cut)"
     return text
+
+
+def fraction(value: Any, what: str) -> int:
+    """0.0 to 1.0 as millionths."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InvalidArgument(f"{what} must be a number from 0.0 to 1.0, not {value!r}")
+    return round(value * limits.PROGRESS)
+
+
+def note(value: Any) -> str:
+    """A progress note as text, cut to its bound."""
+    return error_text(value)[: limits.NOTE_CHARS]

@@ -97,7 +97,7 @@ def columns(settings: dict[str, Any]) -> dict[str, Value]:
             out[key] = check.integer(value, key, 0, 1024**3)
         elif key == "dead_letter":
             out[key] = check.optional_name(value, key)
-        elif key == "paused":
+        elif key in ("paused", "events"):
             out[key] = int(bool(value))
         elif key == "backoff":
             out.update(_backoff_columns(value))
@@ -141,6 +141,7 @@ def settings_value(row: dict[str, Any]) -> Settings:
         policy=policy_value(tuple(row[key] for key in _POLICY_KEYS)),
         max_body=row["max_body"],
         expires=seconds("expires_us"),
+        events=bool(row["events"]),
         paused=bool(row["paused"]),
         max_concurrency=row["limit_concurrency"],
         rate=check.rate_text(row["limit_rate_count"], row["limit_rate_period_us"]),
@@ -253,6 +254,7 @@ def cancel(core: Core, queue: str, id: int | None, key: str | None, force: bool)
     return Call(
         "cancel",
         lambda: _changed(what, lambda: core.backend.cancel(queue, id, key, force, core.now())),
+        after=core.settle(False),
     )
 
 

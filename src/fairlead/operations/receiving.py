@@ -50,7 +50,8 @@ def receive_args(
     )
 
 
-def receive(core: Core, queue: str, args: Receive, own: bool) -> Call[Received]:
+def receive(core: Core, queue: str, args: Receive, own: bool, members: bool) -> Call[Received]:
+    """``members``: it carries acks of members of groups."""
     kept = core.memory(queue)
     memory = kept if own else Memory(kept.channel, kept.credit, kept.extra, yours=True)
 
@@ -60,7 +61,8 @@ def receive(core: Core, queue: str, args: Receive, own: bool) -> Call[Received]:
         return received
 
     # Without carried acks a receive may be repeated: what it leased and lost track of expires.
-    return Call("receive", start, repeatable=not args.acks)
+    after = core.settle(True) if members else None
+    return Call("receive", start, repeatable=not args.acks, after=after)
 
 
 def leases_of(messages: Sequence[Message]) -> list[Lease]:
@@ -84,17 +86,17 @@ def lost_of(messages: Sequence[Message], lost: Collection[int]) -> list[Message]
 Verb = Callable[[Sequence[Lease], bool], Op[list[int]]]
 
 
-def one(what: str, verb: Verb, message: Message) -> Call[None]:
+def one(core: Core, what: str, verb: Verb, message: Message) -> Call[None]:
     """A verb on one message: a lost lease raises LeaseLost."""
     lease = [(message.id, message.deliveries)]
 
     def start() -> Op[None]:
         yield from verb(lease, True)
 
-    return Call(what, start)
+    return Call(what, start, after=None if message.group is None else core.settle(True))
 
 
-def many(what: str, verb: Verb, messages: Sequence[Message]) -> Call[Acked]:
+def many(core: Core, what: str, verb: Verb, messages: Sequence[Message]) -> Call[Acked]:
     """A verb on a batch: lost leases are reported."""
     messages = list(messages)
     leases = leases_of(messages)
@@ -105,7 +107,12 @@ def many(what: str, verb: Verb, messages: Sequence[Message]) -> Call[Acked]:
         lost = set((yield from verb(leases, False)))
         return Acked(len(leases) - len(lost), lost_of(messages, lost))
 
-    return Call(what, start)
+    return Call(what, start, after=core.settle(True) if grouped(messages) else None)
+
+
+def grouped(messages: Sequence[Message]) -> bool:
+    """Is any of them a member of a group?"""
+    return any(message.group is not None for message in messages)
 
 
 def ack(core: Core, queue: str) -> Verb:
@@ -166,6 +173,17 @@ def _details(details: Any) -> bytes | None:
     return raw
 
 
+def progress(core: Core, queue: str, value: float | None, note: str | None) -> Verb:
+    millionths = None if value is None else check.fraction(value, "progress")
+    if note is not None:
+        note = check.note(note)
+    elif value is None:
+        raise InvalidArgument("say how far it is, or what it is doing: progress(0.4, note=…)")
+    return lambda leases, strict: core.backend.progress(
+        queue, leases, millionths, note, strict, core.now()
+    )
+
+
 def release(core: Core, queue: str) -> Verb:
     def verb(leases: Sequence[Lease], strict: bool) -> Op[list[int]]:
         lost = yield from core.backend.release(queue, leases, strict, core.now())
@@ -197,4 +215,4 @@ def extend_many(
         lost, _ = yield from core.backend.extend(queue, leases, lease_us, strict, core.now())
         return lost
 
-    return many("extend", verb, messages)
+    return many(core, "extend", verb, messages)

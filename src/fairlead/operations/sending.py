@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any
@@ -39,6 +39,9 @@ def encode(
     lease: Duration | None,
     max_attempts: int | None,
     expires: Duration | None,
+    group: str | None,
+    debounce: Duration | None,
+    max_wait: Duration | None,
 ) -> SendRow:
     """Check one send and make it what a backend takes."""
     if channel or channel != "":
@@ -50,6 +53,15 @@ def encode(
             f'on_conflict must be "error", "ignore" or "replace", not {on_conflict!r}'
         )
     raw, is_json = check.payload(body, "the body")
+    if debounce is not None or max_wait is not None:
+        if debounce is None or key is None or on_conflict != "replace":
+            raise InvalidArgument(
+                'debounce= and max_wait= go with key= and on_conflict="replace": each send under '
+                "that key pushes the message on by `debounce` seconds"
+            )
+        if delay is not None or at is not None:
+            raise InvalidArgument("debounce= is itself a delay: leave out delay= and at=")
+        delay = debounce
     due_us, delay_us = (None, 0) if at is None and delay is None else check.due(delay, at)
     return (
         channel,
@@ -66,6 +78,30 @@ def encode(
         None if lease is None else check.microseconds(lease, "lease"),
         check.optional_integer(max_attempts, "max_attempts", 0, limits.COUNT_MAX),
         None if expires is None else check.microseconds(expires, "expires"),
+        None if max_wait is None else check.microseconds(max_wait, "max_wait"),
+        None if group is None else check.name(group, "group"),
+    )
+
+
+def encode_send(item: Send) -> SendRow:
+    """Check one Send."""
+    return encode(
+        item.body,
+        item.channel,
+        item.priority,
+        item.delay,
+        item.at,
+        item.key,
+        item.on_conflict,
+        item.version,
+        item.type,
+        item.headers,
+        item.lease,
+        item.max_attempts,
+        item.expires,
+        item.group,
+        item.debounce,
+        item.max_wait,
     )
 
 
@@ -86,35 +122,32 @@ def _encode_item(item: Any, channels: set[str]) -> SendRow:
         raw, is_json = check.payload(item.body, "the body")
         return (item.channel, raw, is_json, *_PLAIN)
     channels.add(check.name(item.channel, "channel", empty=True))
-    return encode(
-        item.body,
-        item.channel,
-        item.priority,
-        item.delay,
-        item.at,
-        item.key,
-        item.on_conflict,
-        item.version,
-        item.type,
-        item.headers,
-        item.lease,
-        item.max_attempts,
-        item.expires,
-    )
+    return encode_send(item)
 
 
-_PLAIN = encode(None, "", 0, None, None, None, "error", 0, None, None, None, None, None)[3:]
+_PLAIN = encode_send(Send(None))[3:]
 
 
-def _repeatable(rows: list[SendRow]) -> bool:
+def repeatable(rows: list[SendRow]) -> bool:
+    """May these sends be repeated without harm?"""
     # A keyed send with ignore or replace has the same effect twice.
     return all(row[6] is not None and row[7] != "e" for row in rows)
 
 
 def _send(core: Core, queue: str, rows: list[SendRow]) -> Op[list[tuple[int, str]]]:
+    if rows[0][15] is not None:
+        core.grouped = True
     outcomes = yield from core.backend.send(queue, rows, core.now())
     if rows[0][4] is not None or rows[-1][4] is not None:  # an absolute time may be in the past
         core.look_again(queue)
+    check_outcomes(queue, rows, outcomes)
+    return outcomes
+
+
+def check_outcomes(
+    queue: str, rows: Sequence[SendRow], outcomes: Sequence[tuple[int, str]]
+) -> None:
+    """Raise what a send could not do."""
     kinds = {outcome for _, outcome in outcomes}
     if base.CONFLICT in kinds:
         keys = [r[6] for (_, o), r in zip(outcomes, rows, strict=True) if o == base.CONFLICT]
@@ -122,7 +155,10 @@ def _send(core: Core, queue: str, rows: list[SendRow]) -> Op[list[tuple[int, str
     if base.FULL in kinds:
         full = next(i for i, (_, outcome) in enumerate(outcomes) if outcome == base.FULL)
         raise ChannelFull(queue, rows[full][0], outcomes[full][0] or None)
-    return outcomes
+
+
+def sent(id: int, outcome: str) -> Sent:
+    return Sent.of(id, _OUTCOME[outcome])
 
 
 def send(core: Core, queue: str, row: SendRow) -> Call[Sent]:
@@ -130,21 +166,28 @@ def send(core: Core, queue: str, row: SendRow) -> Call[Sent]:
 
     def start() -> Op[Sent]:
         [(id, outcome)] = yield from _send(core, queue, rows)
-        return Sent.of(id, _OUTCOME[outcome])
+        return sent(id, outcome)
 
-    return Call("send", start, _repeatable(rows))
+    return Call("send", start, repeatable(rows))
 
 
 def send_many(core: Core, queue: str, items: Iterable[Any]) -> Call[list[Sent]]:
-    channels: set[str] = set()
-    rows = [_encode_item(item, channels) for item in items]
+    rows = encode_many(items)
 
     def start() -> Op[list[Sent]]:
-        if not rows:
-            return []
-        outcomes = yield from _send(core, queue, rows)
-        if all(outcome == base.SENT for _, outcome in outcomes):
-            return [Sent(id) for id, _ in outcomes]
-        return [Sent.of(id, _OUTCOME[outcome]) for id, outcome in outcomes]
+        return (yield from send_all(core, queue, rows)) if rows else []
 
-    return Call("send_many", start, _repeatable(rows))
+    return Call("send_many", start, repeatable(rows))
+
+
+def send_all(core: Core, queue: str, rows: list[SendRow]) -> Op[list[Sent]]:
+    outcomes = yield from _send(core, queue, rows)
+    if all(outcome == base.SENT for _, outcome in outcomes):
+        return [Sent(id) for id, _ in outcomes]
+    return [sent(id, outcome) for id, outcome in outcomes]
+
+
+def encode_many(items: Iterable[Any]) -> list[SendRow]:
+    """Check many Sends or bodies."""
+    channels: set[str] = set()
+    return [_encode_item(item, channels) for item in items]

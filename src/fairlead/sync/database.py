@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fairlead.connecting import Options, target
-from fairlead.operations import check, insight, queues
+from fairlead.operations import check, groups, insight, queues
 from fairlead.operations.call import Call, Core
+from fairlead.operations.groups import OnDead
+from fairlead.sync.batch import Batch
+from fairlead.sync.events import Events
+from fairlead.sync.group import Group
 from fairlead.sync.queue import Permit, Queue
 from fairlead.sync.running import OwnRunner
-from fairlead.values import Duration, Maintained, Stats, Step
+from fairlead.sync.waiting import Hub
+from fairlead.sync.waking import waker_for
+from fairlead.values import Duration, GroupStatus, Maintained, Stats, Step
 
 
 def connect(
@@ -21,11 +27,15 @@ def connect(
     timeout: float = 5.0,
     synchronous: str = "FULL",
     prepare: bool = True,
+    listen: bool = True,
     clock: Callable[[], int] | None = None,
 ) -> Database:
     """Connect to a database: ``sqlite:///jobs.db``, ``sqlite://`` (in memory), ``postgresql://…``
-    or ``mysql://…``. Nothing is opened before the first call."""
-    return Database(url, Options(schema, pool_size, timeout, synchronous, prepare), clock)
+    or ``mysql://…``. Nothing is opened before the first call.
+
+    On PostgreSQL those who wait are woken by NOTIFY on a connection of their own; ``listen=False``
+    makes them poll instead, as ``prepare=False`` (for PgBouncer in transaction mode) does too."""
+    return Database(url, Options(schema, pool_size, timeout, synchronous, prepare, listen), clock)
 
 
 class Database:
@@ -35,6 +45,8 @@ class Database:
         self.target = target(url, options)
         self.core = Core(self.target.backend, clock)
         self.runner = OwnRunner(self.target, options)
+        self.core.waker = waker_for(self.target, self.runner)
+        self.core.hub = Hub(self.core, self.runner, self.core.waker)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.target.shown}>"
@@ -59,6 +71,43 @@ class Database:
         """Promote, recover, expire, purge and fold for all queues, ``limit`` rows of each kind."""
         return self.runner.run(queues.maintain(self.core, limit))
 
+    def group(
+        self,
+        name: str,
+        queue: str | None = None,
+        *,
+        end: Any = None,
+        abort: Any = None,
+        on_dead: OnDead = "ignore",
+    ) -> Group:
+        """A handle on a group of messages; no I/O. ``end`` and ``abort`` (a Send, or a body) are
+        sent to ``queue`` when all members are finished, or when it is cancelled.
+        ``on_dead="abort"`` cancels it when a member dies."""
+        plan = groups.plan(name, queue, end, abort, on_dead)
+        return Group(self.core, self.runner, plan)
+
+    def groups(self, limit: int = 1000) -> list[GroupStatus]:
+        """The groups that are open, by name."""
+        return self.runner.run(groups.groups(self.core, limit))
+
+    def batch(self) -> Batch:
+        """Collect sends and policy changes over many queues and run them in one transaction."""
+        return Batch(self.core, self.runner)
+
+    def events(
+        self,
+        queue: str | None = None,
+        *,
+        kinds: Sequence[str] | None = None,
+        after: str | None = None,
+        timeout: Duration | None = None,
+    ) -> Events:
+        """What happens, event by event, in queues whose ``events`` setting is on. ``after``: a
+        cursor to go on from, ``""`` for the beginning, None for now. It ends after ``timeout``
+        seconds without an event; without a time-out never."""
+        timeout_us = check.optional_microseconds(timeout, "timeout")
+        return Events(self.core, self.runner, queue, kinds, after, timeout_us)
+
     def permit(self, name: str = "", *, ttl: Duration = 30) -> Permit:
         """Register a live worker; extend it in time and its leases do not expire."""
         check.microseconds(ttl, "ttl")
@@ -77,6 +126,8 @@ class Database:
 
     def close(self) -> None:
         """Close the connections; calls after this raise DatabaseUnavailable."""
+        self.core.hub.close()
+        self.core.waker.close()
         self.runner.close()
 
     def __enter__(self) -> Database:

@@ -25,13 +25,13 @@ class LeasedMessage(Message):
     def ack(self) -> None:
         """Done: remove the message (or keep it as done, where the queue has a retention)."""
         door = self._door
-        door.call(receiving.one("ack", receiving.ack(door.core, self.queue), self))
+        door.call(receiving.one(door.core, "ack", receiving.ack(door.core, self.queue), self))
 
     def complete(self, result: Any = None) -> None:
         """Done, and keep the message with its result until the queue's retention ends."""
         door = self._door
         verb = receiving.complete(door.core, self.queue, result)
-        door.call(receiving.one("complete", verb, self))
+        door.call(receiving.one(door.core, "complete", verb, self))
 
     def defer(
         self, delay: Duration | None = None, *, at: Moment | None = None, memo: Any = KEEP
@@ -41,7 +41,7 @@ class LeasedMessage(Message):
         ``memo`` is saved work, kept when omitted, cleared by None."""
         door = self._door
         verb = receiving.defer(door.core, self.queue, delay, at, memo)
-        door.call(receiving.one("defer", verb, self))
+        door.call(receiving.one(door.core, "defer", verb, self))
 
     def fail(
         self,
@@ -55,7 +55,7 @@ class LeasedMessage(Message):
         or bury the message as dead when it has no attempts left."""
         door = self._door
         verb = receiving.fail(door.core, self.queue, error, delay, details, reference)
-        door.call(receiving.one("fail", verb, self))
+        door.call(receiving.one(door.core, "fail", verb, self))
 
     def kill(
         self, error: Any = "killed", *, details: Any = None, reference: str | None = None
@@ -63,7 +63,7 @@ class LeasedMessage(Message):
         """It will never work: log the error and bury the message as dead at once."""
         door = self._door
         verb = receiving.kill(door.core, self.queue, error, details, reference)
-        door.call(receiving.one("kill", verb, self))
+        door.call(receiving.one(door.core, "kill", verb, self))
 
     def extend(self, lease: Duration | None = None) -> None:
         """Heartbeat: the lease ends ``lease`` seconds from now, never earlier than before."""
@@ -71,10 +71,19 @@ class LeasedMessage(Message):
         until = door.call(receiving.extend_one(door.core, self.queue, self, lease))
         self._row = (*self._row[:13], until, *self._row[14:])
 
+    def progress(self, value: float | None = None, *, note: str | None = None) -> None:
+        """Say how far it is (0.0 to 1.0) and what it is doing; shown by peek and top, told to those
+        who wait with ``partial``."""
+        door = self._door
+        verb = receiving.progress(door.core, self.queue, value, note)
+        door.call(receiving.one(door.core, "progress", verb, self))
+
     def release(self) -> None:
         """Give it back unworked: ready at once, and the attempt does not count."""
         door = self._door
-        door.call(receiving.one("release", receiving.release(door.core, self.queue), self))
+        door.call(
+            receiving.one(door.core, "release", receiving.release(door.core, self.queue), self)
+        )
 
     def using(self, connection: Any) -> LeasedMessage:
         """The same lease, whose verbs run on your connection, in your transaction."""

@@ -76,6 +76,8 @@ class OwnRunner:
                     raise verdict from error
             else:
                 self._pool.release(driver)
+                if call.after is not None:
+                    self.run(call.after)
                 return value
             time.sleep(pause(attempt))
             attempt += 1

@@ -1,0 +1,101 @@
+"""Listen to PostgreSQL's NOTIFY on a connection of our own (psycopg 3)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from fairlead.drivers.psycopg import arguments
+
+
+def _told(connection: Any) -> list[str]:
+    """What the socket holds, without waiting for more. The payload is a queue's name."""
+    try:
+        connection.pgconn.consume_input()
+    except psycopg.OperationalError as error:
+        raise ConnectionError(str(error)) from error
+    names: list[str] = []
+    while (notify := connection.pgconn.notifies()) is not None:
+        names.append(notify.extra.decode())
+    return names
+
+
+class PsycopgListening:
+    """Blocks in select() on the socket and on a pipe of ours, so that it can be interrupted."""
+
+    def __init__(self, url: str, timeout: float, channel: str) -> None:
+        try:
+            self._connection = psycopg.connect(url, **arguments(timeout, prepare=True))
+            self._connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+        except psycopg.OperationalError as error:
+            raise ConnectionError(str(error)) from error
+        self.pid = self._connection.info.backend_pid
+        self._reads, self._writes = os.pipe()
+
+    def wait(self) -> list[str]:
+        names = _told(self._connection)
+        if not names:
+            ready, _, _ = select.select([self._connection.fileno(), self._reads], [], [])
+            if self._connection.fileno() in ready:
+                names = _told(self._connection)
+        return names
+
+    def interrupt(self) -> None:
+        os.write(self._writes, b"x")
+
+    def __enter__(self) -> PsycopgListening:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._connection.close()
+        os.close(self._reads)
+        os.close(self._writes)
+
+
+class AsyncPsycopgListening:
+    """The event loop watches the socket and calls ``told`` with the names of the queues, and
+    ``broke`` when the connection is lost."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self._connection = connection
+        self.pid = connection.info.backend_pid
+        self._socket = -1
+
+    @classmethod
+    async def open(cls, url: str, timeout: float, channel: str) -> AsyncPsycopgListening:
+        try:
+            connection = await psycopg.AsyncConnection.connect(
+                url, **arguments(timeout, prepare=True)
+            )
+            await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+        except psycopg.OperationalError as error:
+            raise ConnectionError(str(error)) from error
+        return cls(connection)
+
+    def start(self, told: Callable[[list[str]], None], broke: Callable[[], None]) -> None:
+        def readable() -> None:
+            try:
+                names = _told(self._connection)
+            except ConnectionError:
+                self._forget()
+                broke()
+            else:
+                told(names)
+
+        self._socket = self._connection.fileno()
+        asyncio.get_running_loop().add_reader(self._socket, readable)
+
+    def _forget(self) -> None:
+        if self._socket >= 0:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._socket = -1
+
+    async def close(self) -> None:
+        self._forget()
+        await self._connection.close()

@@ -1,0 +1,143 @@
+"""Groups: messages that belong together, with end and abort work (semantics §12)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fairlead import limits
+from fairlead.backends.base import BEGIN, Op, Row, SendRow
+from fairlead.errors import InvalidArgument
+from fairlead.operations import check, sending
+from fairlead.operations.call import Call, Core
+from fairlead.values import GROUP_STATES, GroupStatus, Send, Sent, moment
+
+OnDead = Literal["ignore", "abort"]
+_ON_DEAD = {"ignore": "i", "abort": "a"}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a handle says about its group: used by whoever makes it first."""
+
+    name: str
+    queue: str | None
+    on_dead: str
+    end: SendRow | None
+    abort: SendRow | None
+
+
+def plan(name: str, queue: str | None, end: Any, abort: Any, on_dead: str) -> Plan:
+    if on_dead not in _ON_DEAD:
+        raise InvalidArgument(f'on_dead must be "ignore" or "abort", not {on_dead!r}')
+    if queue is None and (end is not None or abort is not None):
+        raise InvalidArgument("end= and abort= are sent to the group's queue: name it with queue=")
+    return Plan(
+        check.name(name, "group"),
+        None if queue is None else check.name(queue, "queue"),
+        _ON_DEAD[on_dead],
+        _work(end, "end"),
+        _work(abort, "abort"),
+    )
+
+
+def _work(value: Any, what: str) -> SendRow | None:
+    if value is None:
+        return None
+    send = value if isinstance(value, Send) else Send(value)
+    if send.expires is not None or send.group is not None or send.debounce is not None:
+        raise InvalidArgument(f"{what}= takes no expires, group or debounce")
+    if send.on_conflict != "error":
+        raise InvalidArgument(f'the on_conflict of {what}= is always "error"')
+    return sending.encode_send(send)
+
+
+def _open(core: Core, plan: Plan) -> Op[None]:
+    if plan.queue is None:
+        raise InvalidArgument(
+            f"group {plan.name!r} is not known by this handle's queue: db.group({plan.name!r}, "
+            'queue="…") names where its end and abort work go'
+        )
+    yield from core.backend.group_open(
+        plan.name, plan.queue, plan.on_dead, plan.end, plan.abort, core.now()
+    )
+
+
+def send_many(core: Core, plan: Plan, rows: list[SendRow]) -> Call[list[Sent]]:
+    """Send members; the first send makes the group."""
+    core.grouped = True
+    queue = plan.queue or ""
+    rows = [(*row[:15], plan.name) for row in rows]
+
+    def start() -> Op[list[Sent]]:
+        if not rows:
+            return []
+        yield BEGIN
+        yield from _open(core, plan)
+        return (yield from sending.send_all(core, queue, rows))
+
+    return Call("send", start, sending.repeatable(rows))
+
+
+def start(core: Core, plan: Plan) -> Call[bool]:
+    def start() -> Op[bool]:
+        yield BEGIN
+        if plan.queue is not None:
+            yield from _open(core, plan)
+        started = yield from core.backend.group_start(plan.name, core.now())
+        if plan.queue is not None:
+            core.look_again(plan.queue)
+        return started
+
+    return Call("start", start, after=core.settle(True))
+
+
+def cancel(core: Core, name: str) -> Call[bool]:
+    return Call("cancel", lambda: core.backend.group_cancel(name, core.now()))
+
+
+def status(core: Core, name: str) -> Call[GroupStatus | None]:
+    def start() -> Op[GroupStatus | None]:
+        row = yield from core.backend.group_status(name, core.now())
+        return None if row is None else value(row)
+
+    return Call("status", start, repeatable=True)
+
+
+def groups(core: Core, limit: int) -> Call[list[GroupStatus]]:
+    check.integer(limit, "limit", 1, limits.COUNT_MAX)
+
+    def start() -> Op[list[GroupStatus]]:
+        rows = yield from core.backend.groups(limit, core.now())
+        return [value(row) for row in rows]
+
+    return Call("groups", start, repeatable=True)
+
+
+def settle(core: Core) -> Call[int]:
+    call = core.settle(True)
+    assert call is not None
+    return call
+
+
+def value(row: Row) -> GroupStatus:
+    name, queue, state, created, started, closed, *counts = row
+    return GroupStatus(
+        name,
+        queue,
+        GROUP_STATES[state],
+        moment(created),
+        None if started is None else moment(started),
+        None if closed is None else moment(closed),
+        *counts,
+    )
+
+
+def unfinished(status: GroupStatus) -> str:
+    """Why a wait for it took too long."""
+    if status.state == "open":
+        return f"group {status.name!r} has not been started: group.start() lets its members run"
+    return (
+        f"group {status.name!r} is not finished: {status.leased} of its members are leased, "
+        f"{status.waiting} waiting"
+    )

@@ -1,0 +1,77 @@
+"""A group's handle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fairlead.errors import WaitTimeout
+from fairlead.operations import check, groups, sending
+from fairlead.operations.call import Core
+from fairlead.operations.groups import Plan
+from fairlead.polling import Deadline, Pace
+from fairlead.sync.running import Runner
+from fairlead.sync.waking import ALL
+from fairlead.values import Duration, GroupStatus, Send, Sent
+
+
+class Group:
+    """Messages that belong together: held until ``start()``; when the last of them is finished,
+    the end work is sent. A handle: making one does no I/O, the first send or start makes the
+    group."""
+
+    def __init__(self, core: Core, runner: Runner, plan: Plan) -> None:
+        self.core = core
+        self.runner = runner
+        self.plan = plan
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+    def send(self, body: Any, **options: Any) -> Sent:
+        """Send a member to the group's queue; the options are those of Queue.send()."""
+        return self.send_many([Send(body, **options)])[0]
+
+    def send_many(self, messages: Iterable[Any]) -> list[Sent]:
+        """Send many members at once (``Send`` objects, or bodies)."""
+        rows = sending.encode_many(messages)
+        return self.runner.run(groups.send_many(self.core, self.plan, rows))
+
+    def start(self) -> bool:
+        """Let the members run; False if they already do. Send them first: a group that is started
+        empty is complete at once."""
+        return self.runner.run(groups.start(self.core, self.plan))
+
+    def cancel(self) -> bool:
+        """Delete the members, also those being worked on (their leases are lost), and send the
+        abort work; False if there is no such group."""
+        return self.runner.run(groups.cancel(self.core, self.name))
+
+    def status(self) -> GroupStatus | None:
+        """How far it is, or how it ended; None if there is no such group."""
+        return self.runner.run(groups.status(self.core, self.name))
+
+    def wait(self, timeout: Duration | None = None) -> GroupStatus | None:
+        """Wait until it has closed and say how it ended; None if there is no such group. After
+        ``timeout`` seconds it raises WaitTimeout."""
+        deadline, pace = Deadline(check.optional_microseconds(timeout, "timeout")), Pace()
+        ticket = self.core.waker.ticket(self.plan.queue or ALL)
+        try:
+            while True:
+                self.runner.run(groups.settle(self.core))
+                status = self.status()
+                if status is None or status.closed:
+                    return status
+                if deadline.over():
+                    raise WaitTimeout(groups.unfinished(status))
+                ticket.wait(deadline.within(pace.next(ticket.live)))
+        finally:
+            ticket.leave()
+
+    def using(self, connection: Any) -> Group:
+        """The same group on your connection, in your transaction."""
+        return Group(self.core, self.runner.using(connection), self.plan)

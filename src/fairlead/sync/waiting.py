@@ -1,0 +1,104 @@
+"""All waits of one Database share one thread, one look and, per queue, one place to sleep."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from fairlead.errors import FairleadError
+from fairlead.operations import waiting
+from fairlead.operations.call import Core
+from fairlead.operations.waiting import Wait
+from fairlead.polling import Pace
+from fairlead.sync.running import OwnRunner
+from fairlead.sync.waking import Ticket, Waker
+from fairlead.values import Outcome
+
+LINGER = 1.0  # seconds the thread stays when nobody waits any more
+
+
+class Hub:
+    """A thread looks for everybody, for as long as anybody waits."""
+
+    def __init__(self, core: Core, runner: OwnRunner, waker: Waker) -> None:
+        self._core = core
+        self._runner = runner
+        self._waker = waker
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._waits: dict[Wait, threading.Event] = {}
+        self._thread: threading.Thread | None = None
+        self._woken = threading.Event()  # by the database, or by somebody new
+        self._closed = False
+
+    def wait(self, wait: Wait) -> Outcome:
+        if self._pid != os.getpid():
+            self._reset()  # threads do not survive a fork
+        over = threading.Event()
+        with self._lock:
+            self._waits[wait] = over
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="fairlead-hub", daemon=True)
+                self._thread.start()
+        self._woken.set()
+        try:
+            over.wait(wait.left())
+        finally:
+            with self._lock:
+                self._waits.pop(wait, None)
+        return wait.result()
+
+    def close(self) -> None:
+        self._closed = True
+        self._woken.set()
+        thread = self._thread
+        if thread is not None and self._pid == os.getpid():
+            thread.join()
+
+    def _run(self) -> None:
+        tickets: dict[str, Ticket] = {}
+        pace, known = Pace(), set[Wait]()
+        try:
+            while not self._closed:
+                with self._lock:
+                    waits = list(self._waits)
+                if not waits:
+                    if self._woken.wait(LINGER):
+                        self._woken.clear()
+                        continue
+                    with self._lock:
+                        if not self._waits:
+                            self._thread = None
+                            return
+                    continue
+                if not known.issuperset(waits):
+                    pace = Pace()
+                known = set(waits)
+                for queue in dict.fromkeys(wait.queue for wait in waits):
+                    if queue not in tickets:  # subscribe first, then look
+                        tickets[queue] = self._waker.ticket(queue, self._woken)
+                    self._look(queue, [wait for wait in waits if wait.queue == queue])
+                for ticket in tickets.values():
+                    ticket.stay()
+                self._woken.wait(pace.next(self._waker.live))
+                self._woken.clear()
+        finally:
+            for ticket in tickets.values():
+                ticket.leave()
+
+    def _look(self, queue: str, waits: list[Wait]) -> None:
+        try:
+            rows = self._runner.run(waiting.outcomes(self._core, queue, waits))
+            over = waiting.judge(waits, rows)
+        except FairleadError as error:  # theirs who wait there
+            for wait in waits:
+                wait.error = error
+            over = waits
+        for wait in over:
+            with self._lock:
+                event = self._waits.pop(wait, None)
+            if event is not None:
+                event.set()
