@@ -12,7 +12,16 @@ import pytest
 import fairlead
 from tests import servers
 from tests.conformance import yours
-from tests.conformance.door import WAYS, Clock, Door, QueueDoor, Way, unique
+from tests.conformance.door import (
+    ONE_WRITER,
+    WAYS,
+    Clock,
+    Door,
+    GroupDoor,
+    QueueDoor,
+    Way,
+    unique,
+)
 
 
 class Doors:
@@ -40,7 +49,7 @@ class Doors:
             if way.backend not in self.migrated:
                 door.migrate()
                 self.migrated.add(way.backend)
-            door.queues()  # opens its one connection
+            door.warm_up()
             self.open[text] = door
         return self.open[text]
 
@@ -60,6 +69,8 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
 
 def _check_quiet(door: Door) -> None:
     """No task is running, no connection is out of the pool or inside a transaction."""
+    if tasks := asyncio.all_tasks(door.loop):  # one that was told to end may still be ending
+        door.loop.run_until_complete(asyncio.wait(tasks, timeout=5))
     assert not asyncio.all_tasks(door.loop)
     runner = getattr(door.inner.runner, "_sync", door.inner.runner)
     pool = runner._pool
@@ -92,6 +103,7 @@ class Databases(dict[str, fairlead.Database]):
         pool = database.runner._pool
         for driver in [pool.acquire() for _ in range(min(pool._size, 4))]:
             pool.release(driver)
+        list(database.events(timeout=0))  # starts what wakes those who wait
         with yours.plain(backend, url) as mine:
             mine.begin()
             mine.execute("CREATE TABLE IF NOT EXISTS person (name VARCHAR(50))")
@@ -127,12 +139,22 @@ FEW_WAYS = [way for way in WAYS if way.endswith("-sync-own") or way == "sqlite-a
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "few_ways: by one way in per backend is enough")
+    config.addinivalue_line("markers", "yours: only in your transaction")
+    config.addinivalue_line("markers", "writers: in your transaction, while others write")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "db" in metafunc.fixturenames and not hasattr(metafunc.module, "db"):
-        few = metafunc.definition.get_closest_marker("few_ways")
-        metafunc.parametrize("db", FEW_WAYS if few else WAYS, indirect=True)
+        ways = WAYS
+        if metafunc.definition.get_closest_marker("few_ways"):
+            ways = FEW_WAYS
+        elif metafunc.definition.get_closest_marker("yours"):
+            ways = [way for way in WAYS if way.endswith("-yours")]
+        elif metafunc.definition.get_closest_marker("writers"):
+            ways = [
+                way for way in WAYS if way.endswith("-yours") and not way.startswith(ONE_WRITER)
+            ]
+        metafunc.parametrize("db", ways, indirect=True)
 
 
 @pytest.fixture
@@ -170,3 +192,13 @@ def make(db: Door) -> Callable[..., QueueDoor]:
 @pytest.fixture
 def queue(make: Callable[..., QueueDoor]) -> QueueDoor:
     return make()
+
+
+@pytest.fixture
+def grouped(db: Door) -> Callable[..., GroupDoor]:
+    """grouped(queue, **options) -> a handle on a group with a new name."""
+
+    def grouped(queue: QueueDoor, **options: Any) -> GroupDoor:
+        return db.group(unique("g"), queue.name, **options)
+
+    return grouped

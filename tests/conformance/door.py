@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,10 +20,13 @@ import fairlead
 from fairlead.backends.memory import MemoryBackend
 from fairlead.connecting import Options, Target
 from fairlead.operations.call import Core
+from fairlead.sync import waiting
 from fairlead.sync.running import OwnRunner
+from fairlead.sync.waking import Waker
 from fairlead.values import moment
 from tests.conformance import connections
 
+waiting.LINGER = 0.01  # or every test that waits would wait for its thread to end
 SECOND = 1_000_000
 START = 1_900_000_000 * SECOND  # March 2030; every test starts here
 
@@ -35,7 +40,10 @@ MODES: dict[str, list[str]] = {
 }
 WAYS = [f"{backend}-{mode}" for backend, modes in MODES.items() for mode in modes]
 
-VERBS = ("ack", "complete", "defer", "fail", "kill", "extend", "release")
+# Which of them have a second writer while you have a transaction open.
+ONE_WRITER = ("memory", "sqlite")
+
+VERBS = ("ack", "complete", "defer", "fail", "kill", "extend", "release", "progress")
 
 
 class Clock:
@@ -86,6 +94,8 @@ def memory_database(clock: Clock, backend: Any) -> fairlead.Database:
     database.target = Target(backend, lambda: driver, None, 1, "memory")
     database.core = Core(backend, clock)
     database.runner = OwnRunner(database.target, Options())
+    database.core.waker = Waker()
+    database.core.hub = waiting.Hub(database.core, database.runner, database.core.waker)
     return database
 
 
@@ -138,6 +148,20 @@ class Door:
     def wait(self, value: Any) -> Any:
         return self.loop.run_until_complete(value) if self.way.is_async else value
 
+    def warm_up(self) -> None:
+        """Open what lives as long as the Database: connections for a test and its background, and
+        what wakes those who wait."""
+        runner = getattr(self.inner.runner, "_sync", self.inner.runner)
+        pool = runner._pool
+        self.queues()
+        drivers = [self._now(pool.acquire()) for _ in range(min(pool._size, 4))]
+        for driver in drivers:
+            self._now(pool.release(driver))
+        self.events()
+
+    def _now(self, value: Any) -> Any:
+        return self.loop.run_until_complete(value) if asyncio.iscoroutine(value) else value
+
     def connection(self) -> Any:
         """The user's connection of this test, opened when first needed."""
         if self._connection is None:
@@ -164,6 +188,16 @@ class Door:
             raise
         self.wait(connection.commit())
 
+    @contextmanager
+    def rolled_back(self) -> Iterator[Any]:
+        """A transaction of the user's that comes to nothing."""
+        connection = self.connection()
+        self.wait(connection.begin())
+        try:
+            yield connection.connection
+        finally:
+            self.wait(connection.rollback())
+
     def do(self, target: Any, name: str, args: Any = (), kwargs: Any = None) -> Any:
         """target.name(*args, **kwargs) by this way in."""
         args = [_unwrap(item) for item in args]
@@ -183,6 +217,58 @@ class Door:
 
     def permit(self, name: str = "", **options: Any) -> PermitDoor:
         return PermitDoor(self, self.do(self.inner, "permit", [name], options))
+
+    def group(self, name: str, queue: Any = None, **options: Any) -> GroupDoor:
+        return GroupDoor(self, self.inner.group(name, queue, **options))
+
+    def settled(self) -> None:
+        """Groups that are complete have closed: our own calls see to it, after a call in your
+        transaction maintenance does (§12.10)."""
+        if self.way.yours:
+            self.maintain()
+
+    def events(self, queue: Any = None, *, timeout: float | None = 0, **options: Any) -> Events:
+        """The events that are there (or come before ``timeout`` seconds of silence)."""
+        found = self.inner.events(queue, timeout=timeout, **options)
+
+        async def collect() -> list[Any]:
+            return [event async for event in found]
+
+        events = Events(self.wait(collect()) if self.way.is_async else found)
+        events.cursor = found.cursor
+        return events
+
+    @contextmanager
+    def batch(self) -> Iterator[Any]:
+        if not self.way.yours:
+            with self.inside(self.inner.batch()) as batch:
+                yield batch
+            return
+        with (
+            self.transaction() as connection,
+            self.inside(self.inner.batch().using(connection)) as batch,
+        ):
+            yield batch
+
+    @contextmanager
+    def inside(self, manager: Any) -> Iterator[Any]:
+        """``with`` or ``async with``."""
+        if not self.way.is_async:
+            with manager as entered:
+                yield entered
+            return
+        entered = self.wait(manager.__aenter__())
+        try:
+            yield entered
+        except BaseException as error:
+            if not self.wait(manager.__aexit__(type(error), error, error.__traceback__)):
+                raise
+        else:
+            self.wait(manager.__aexit__(None, None, None))
+
+    def background(self, call: Callable[[], Any]) -> Background:
+        """A call of the inner facade, on our own connection, while the test goes on."""
+        return Background(self, call)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda *args, **kwargs: self.do(self.inner, name, args, kwargs)
@@ -204,6 +290,10 @@ class Door:
     def close(self) -> None:
         self.hang_up()
         self.wait(self.inner.close())
+
+
+class Events(list[Any]):
+    cursor: str | None = None  # where to go on
 
 
 class Messages(list[Any]):
@@ -229,10 +319,73 @@ class QueueDoor:
         messages.lost = list(received.lost)
         return messages
 
+    def wait(self, **options: Any) -> Any:
+        """Only ever on our own connection."""
+        return self.door.wait(self.inner.wait(**options))
+
     def one(self, **options: Any) -> Any:
         """Receive exactly one message."""
         [message] = self.receive(1, **options)
         return message
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self.door.do(self.inner, name, args, kwargs)
+
+
+class Background:
+    """A call in a thread or a task; ``result()`` waits for it."""
+
+    def __init__(self, door: Door, call: Callable[[], Any]) -> None:
+        self.door = door
+        self._value: Any = None
+        self._error: BaseException | None = None
+        if door.way.is_async:
+            self._task = door.loop.create_task(call())
+        else:
+            self._thread = threading.Thread(target=self._run, args=[call])
+            self._thread.start()
+
+    def _run(self, call: Callable[[], Any]) -> None:
+        try:
+            self._value = call()
+        except BaseException as error:
+            self._error = error
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Go on once it has come so far; it must not have ended before."""
+        while not condition():
+            assert not self.ended, "it ended too early"
+            if self.door.way.is_async:
+                self.door.wait(asyncio.sleep(0.001))
+            else:
+                time.sleep(0.001)
+
+    @property
+    def ended(self) -> bool:
+        if self.door.way.is_async:
+            return self._task.done()
+        return not self._thread.is_alive()
+
+    def result(self) -> Any:
+        if self.door.way.is_async:
+            return self.door.wait(self._task)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class GroupDoor:
+    """Looks like a sync Group."""
+
+    def __init__(self, door: Door, inner: Any) -> None:
+        self.door = door
+        self.inner = inner
+        self.name = inner.name
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Only ever on our own connection."""
+        return self.door.wait(self.inner.wait(timeout))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda *args, **kwargs: self.door.do(self.inner, name, args, kwargs)
@@ -325,6 +478,18 @@ def totals(queue: Any) -> dict[str, int]:
     """The totals of stats() that are not 0."""
     stats = queue.stats()
     return {name: getattr(stats, name) for name in fairlead.values.COUNTERS if getattr(stats, name)}
+
+
+def told(message: Any) -> dict[str, Any]:
+    """What a group's work learns about its group, without the name."""
+    found = message.headers["fairlead.group"]
+    return {key: value for key, value in found.items() if key != "name"}
+
+
+def gauges(status: Any) -> dict[str, int]:
+    """The unfinished members of a group, where there are any."""
+    names = ("held", "waiting", "leased")
+    return {name: getattr(status, name) for name in names if getattr(status, name)}
 
 
 def unique(prefix: str = "q") -> str:

@@ -20,6 +20,8 @@ from tests.docs.pages import PAGES, ROOT, anchors, blocks, links
 _RUN = {"python", "console"}
 SNIPPETS = [page for page in PAGES if any(block.language in _RUN for block in blocks(page))]
 
+CODE = sorted((ROOT / "src").rglob("*.py"))
+
 
 def _name(page: Path) -> str:
     return str(page.relative_to(ROOT))
@@ -57,7 +59,7 @@ def substitutes(page: Path) -> list[tuple[str, str]]:
 
 def run(page: Path, found: list[tuple[str, str]], cwd: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "FAIRLEAD_URL"}
-    environment["PYTHONPATH"] = str(ROOT)
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     environment["FAIRLEAD_DOCS"] = json.dumps(found)
     done = subprocess.run(
         [sys.executable, "-W", "error::ResourceWarning", "-m", "tests.docs.runner", str(page)],
@@ -100,6 +102,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_nothing_private_is_on_the_page(page: Path) -> None:
     text = page.read_text("utf-8")
     assert not re.search(r"/(work|root|home|tmp/[a-z]+)/", text)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *CODE], ids=_name)
+def test_no_text_installs_a_strangers_package(page: Path) -> None:
+    """`fairlead` on PyPI is not this project."""
+    text = page.read_text("utf-8")
+    assert not re.search(r"pip install[^\n#;&|]*\bfairlead\b", text), page
 
 
 def test_the_index_names_every_page() -> None:

@@ -45,6 +45,8 @@ def empty(backend: Backend, driver: Driver) -> None:
     """Leave nothing of the example before: a server's database is too dear to make anew."""
     for queue in run(backend.queues(None), driver, True):
         run(backend.queue_drop(queue["name"], 0), driver, True)
+    for group in run(backend.groups(1000, 0), driver, True):
+        run(backend.group_cancel(group[0], 0), driver, True)
     for permit in run(backend.permits(0), driver, True):
         run(backend.permit_close(permit[0], 0), driver, True)
     while run(backend.maintain(10_000, 0), driver, True)[4]:

@@ -19,7 +19,7 @@ from fairlead.drivers.base import Driver
 from fairlead.run import run
 from tests.model.backends import Opened, Target
 from tests.model.pair import NOBODY, Pair
-from tests.model.steps import DAY, KEYS, KINDS, SECOND, WILD, Dice, step
+from tests.model.steps import DAY, GROUPS, KEYS, KINDS, SECOND, WILD, Dice, step
 
 
 class Fair(HypothesisProvider):
@@ -80,7 +80,9 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def same(self) -> None:
         type(self).compared += 1
-        self.guard(lambda: self.pair.dump(self.now))
+        if not self.pair.saved:  # in your transaction nothing can be settled (§12.10)
+            self.call("settle", 1000, self.now)
+        self.guard(lambda: self.pair.dump(GROUPS, self.now))
 
     def teardown(self) -> None:
         try:
@@ -133,7 +135,12 @@ class Machine(RuleBasedStateMachine):
     def pick(self, fate: str, ks: list[int]) -> tuple[str, list[tuple[int, int]]]:
         """Some leases, and the queue of the first: a verb is for one queue's."""
         among = self.leases
-        if fate == "live":
+        if fate == "member":
+            among = [lease for lease in self.live() if self.is_member(lease)]
+            if not among:
+                self.receive_all("a", 0, 10)
+                among = [lease for lease in self.live() if self.is_member(lease)]
+        if fate == "live" or (fate == "member" and not among):
             if not self.live():  # nothing to do would be a step wasted
                 self.receive_all("a", 0, 3)
             among = self.live() or self.leases
@@ -142,6 +149,11 @@ class Machine(RuleBasedStateMachine):
         chosen = [among[-1 - k % len(among)] for k in ks]
         queue = chosen[0][0]
         return queue, [(id, delivery) for q, id, delivery in chosen if q == queue]
+
+    def is_member(self, lease: tuple[str, int, int]) -> bool:
+        """Of an open group."""
+        group = self.pair.model._state.queues[lease[0]].messages[lease[1]].group
+        return group is not None and group.is_open
 
     def live(self) -> list[tuple[str, int, int]]:
         leased = set(self.alive("l"))
@@ -177,15 +189,48 @@ class Machine(RuleBasedStateMachine):
 
     # --- sending and receiving ---------------------------------------------------------------
     def send(self, queue: str, items: list[tuple[Any, ...]]) -> None:
-        rows = [
-            (*item[:4], None if item[4] is None else self.now + item[4], *item[5:])
-            for item in items
-        ]
-        sent = self.call("send", queue, rows, self.now)
+        sent = self.call("send", queue, [self.due(item) for item in items], self.now)
         if not isinstance(sent, Exception):
             self.ids += sorted({id for id, outcome in sent if outcome == SENT and id})
 
-    send_alike = send_wide = send
+    send_alike = send_wide = send_members = send_often = send
+
+    def batch(
+        self,
+        sets: list[tuple[Any, ...]],
+        clears: list[tuple[str, str]],
+        sends: list[tuple[str, list[tuple[Any, ...]]]],
+    ) -> None:
+        rows = [(queue, [self.due(item) for item in items]) for queue, items in sends]
+        sent = self.call("batch", sets, clears, rows, self.now)
+        if not isinstance(sent, Exception):
+            found = {id for items in sent for id, outcome in items if outcome == SENT and id}
+            self.ids += sorted(found)
+
+    def due(self, item: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (*item[:4], None if item[4] is None else self.now + item[4], *item[5:])
+
+    # --- groups ------------------------------------------------------------------------------
+    def group_open(self, name: str, queue: str, on_dead: str, *works: Any) -> None:
+        end, abort = (work and self.due(work) for work in works)
+        self.ids += self.guard(
+            lambda: self.pair.group_open(name, queue, on_dead, end, abort, self.now)
+        )
+
+    def group_life(
+        self, opened: tuple[Any, ...], members: list[tuple[str, list[Any]]], start: bool
+    ) -> None:
+        self.group_open(*opened)
+        for queue, items in members:
+            self.send(queue, [(*item[:15], opened[0]) for item in items])
+        if start:
+            self.group_start(opened[0])
+
+    def group_start(self, name: str) -> None:
+        self.call("group_start", name, self.now)
+
+    def group_cancel(self, name: str) -> None:
+        self.call("group_cancel", name, self.now)
 
     def receive(
         self,
@@ -256,6 +301,11 @@ class Machine(RuleBasedStateMachine):
     def release(self, fate: str, ks: list[int], strict: bool) -> None:
         self.verb("release", fate, ks, strict)
 
+    def progress(
+        self, fate: str, ks: list[int], strict: bool, progress: int | None, note: str | None
+    ) -> None:
+        self.verb("progress", fate, ks, strict, progress, note)
+
     def wrong_lease(self, queue: str, k: int, by: int) -> None:
         """A lease of another queue, or a delivery that never was."""
         if self.leases:
@@ -263,8 +313,8 @@ class Machine(RuleBasedStateMachine):
             self.call("ack", queue, [(id, delivery + by)], False, self.now)
 
     # --- waiting and finished messages -------------------------------------------------------
-    def settle(self) -> None:
-        """Sweep first. docs/semantics.md does not say whether a message past its expiry that was
+    def sweep_first(self) -> None:
+        """Maintain. docs/semantics.md does not say whether a message past its expiry that was
         not swept yet can still be cancelled, rescheduled or redriven, nor whether rescheduling only
         the priority of a due message that was not promoted yet promotes it."""
         expired = len(self.alive(None)) != len(self.alive(None, self.now))
@@ -277,7 +327,7 @@ class Machine(RuleBasedStateMachine):
             self.call("maintain", 1000, self.now)
 
     def cancel(self, queue: str, which: tuple[str, int], key: str | None, force: bool) -> None:
-        self.settle()
+        self.sweep_first()
         id = None
         if key is None:
             queue, id = self.message(queue, *which)
@@ -292,7 +342,7 @@ class Machine(RuleBasedStateMachine):
         delay: int | None,
         rank: int | None,
     ) -> None:
-        self.settle()
+        self.sweep_first()
         due = None if at is None else self.now + at
         id = None
         if key is None:
@@ -300,13 +350,13 @@ class Machine(RuleBasedStateMachine):
         self.call("reschedule", queue, id, key, due, delay, rank, self.now)
 
     def redrive(self, queue: str, to: str | None, limit: int, delay: int) -> None:
-        self.settle()
+        self.sweep_first()
         # Nor does it say whose expiry a message has that is redriven into another queue.
         model, driver = self.pair.model, self.pair.driver
         found = run(model.queues(queue), driver, True) and run(model.queues(to), driver, True)
         if to is not None and found:
             dead = run(model.peek(queue, 1000, "x", None, 0, 0), driver, True)
-            if found[0]["expires_us"] is not None or any(row[20] is not None for row in dead):
+            if found[0]["expires_us"] is not None or any(row[21] is not None for row in dead):
                 to = None
         to = None if to == queue else to
         self.call("redrive", queue, to, limit, delay, self.now)
@@ -340,28 +390,34 @@ class Machine(RuleBasedStateMachine):
         for queue in run(model.queues(None), driver, True):
             kept = {"d": queue["retention_us"] or DAY, "x": queue["dead_retention_us"] or 0}
             for row in run(model.peek(queue["name"], 1000, None, None, 0, 0), driver, True):
-                found += [row[8], row[13], row[20]]  # due_at, lease_until, expires_at
-                if row[19] is not None:
-                    found.append(row[19] + kept[row[16]])
+                found += [row[8], row[13], row[21]]  # due_at, lease_until, expires_at
+                if row[20] is not None:
+                    found.append(row[20] + kept[row[17]])
         return [at for at in found if at is not None]
 
     def maintain(self, limit: int) -> None:
-        if not self.clear_cut(limit):
+        if not self.clear_cut(limit) or self.pair.saved:
             limit = 1000
         self.call("maintain", limit, self.now)
 
     def clear_cut(self, limit: int) -> bool:
         """Whether a limit takes the same rows everywhere: those of one instant have no order."""
         model, driver = self.pair.model, self.pair.driver
+        for lane in model._state.purged:  # nor have the rows of a lane
+            if len(lane) > limit and any(message.group for message in lane):
+                return False
+        closed = sorted(group.closed_at or 0 for group in model._state.groups)
+        if closed[limit - 1 : limit] == closed[limit : limit + 1] != []:
+            return False
         for queue in run(model.queues(None), driver, True):
             rows = run(model.peek(queue["name"], 1000, None, None, 0, 0), driver, True)
             logged = run(model.failures(queue["name"], None, None, 1000), driver, True)
             for instants in (
-                [row[20] for row in rows if row[20] is not None],  # expires_at
-                [row[13] for row in rows if row[16] == "l"],  # lease_until
-                [row[8] for row in rows if row[16] == "s"],  # due_at
-                [row[19] for row in rows if row[16] == "d"],  # finished_at
-                [row[19] for row in rows if row[16] == "x"],
+                [row[21] for row in rows if row[21] is not None],  # expires_at
+                [row[13] for row in rows if row[17] == "l"],  # lease_until
+                [row[8] for row in rows if row[17] == "s"],  # due_at
+                [row[20] for row in rows if row[17] == "d"],  # finished_at
+                [row[20] for row in rows if row[17] == "x"],
                 [failure[4] for failure in logged],
             ):
                 instants.sort()

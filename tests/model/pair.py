@@ -7,7 +7,7 @@ ids and ``Pair`` translates both ways. Whatever a call returns or raises must be
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,12 +25,12 @@ from fairlead.backends.base import (
 from fairlead.backends.memory import MemoryBackend
 from fairlead.backends.memory.choice import limit_left
 from fairlead.drivers.base import Driver
-from fairlead.errors import FairleadError
+from fairlead.errors import ChannelFull, DuplicateKey, FairleadError
 from fairlead.run import run
 from fairlead.values import BODY_JSON, MEMO_JSON, RESULT_JSON
 
 NOBODY = 10**9  # an id no message has
-VERBS = ("ack", "complete", "defer", "fail", "kill", "extend", "release")
+VERBS = ("ack", "complete", "defer", "fail", "kill", "extend", "release", "progress")
 
 
 class Difference(AssertionError):
@@ -70,9 +70,11 @@ class Ids:
 
 class Pair:
     def __init__(self, backend: Backend, driver: Driver) -> None:
-        self.model = MemoryBackend()
+        # On a server groups close when they are settled (§12.10).
+        self.model = MemoryBackend(closes_at_once=backend.dialect == "sqlite")
         self.backend = backend
         self.driver = driver
+        self.cursors = ("0", run(backend.events(None, None, None, 1), driver, True)[1])
         self.ids = Ids(ascending=True)
         self.permits = Ids(ascending=False)
         self.memories: dict[tuple[str, int], tuple[Memory, Memory]] = {}
@@ -123,15 +125,30 @@ class Pair:
         self._compare("memory", (queue, args, now), *memories)
         return result
 
+    def group_open(self, name: str, queue: str, *args: Any) -> list[int]:
+        """The ids of the works, which the call itself does not tell."""
+        if self.call("group_open", name, queue, *args) is not True:
+            return []
+        works = [i for i in self._held(self.model, queue) if i not in self.ids.real]
+        found = [i for i in self._held(self.backend, queue) if i not in self.ids.model]
+        self._compare("group_open", args, len(works), len(found))
+        for mine, real in zip(works, found, strict=True):
+            self.ids.learn(mine, real)
+        return works
+
+    def _held(self, backend: Any, queue: str) -> list[int]:
+        own = self.saved is None and backend is not self.model
+        return [r[0] for r in run(backend.peek(queue, 1000, "h", None, 0, 0), self.driver, own)]
+
     def _run_model(self, name: str, args: tuple[Any, ...]) -> Any:
         try:
-            return run(getattr(self.model, name)(*args), self.driver, False)
+            return run(_operation(self.model, name, args), self.driver, False)
         except FairleadError as error:
             return error
 
     def _run_real(self, name: str, args: tuple[Any, ...]) -> Any:
         try:
-            return run(getattr(self.backend, name)(*args), self.driver, self.saved is None)
+            return run(_operation(self.backend, name, args), self.driver, self.saved is None)
         except FairleadError as error:
             return error
         except Exception as error:
@@ -149,6 +166,9 @@ class Pair:
             return expected
         if name == "send":
             self._learn_sent(expected, found)
+        elif name == "batch":
+            for mine, real in zip(expected, found, strict=True):
+                self._learn_sent(mine, real)
         elif name == "permit_create":
             self.permits.learn(expected, found)
         elif name == "maintain" and args[0] < 10 and not expected[4]:
@@ -165,6 +185,9 @@ class Pair:
         if name in ("cancel", "reschedule", "get", "facts", "failures"):
             queue, id, *rest = args
             return (queue, self.ids.to_real(id), *rest)
+        if name == "outcomes":
+            queue, ids, *rest = args
+            return (queue, [self.ids.to_real(i) for i in ids], *rest)
         if name in ("permit_extend", "permit_close"):
             permit, *rest = args
             return (self.permits.to_real(permit), *rest)
@@ -188,6 +211,14 @@ class Pair:
             if not conflicts and any(outcome == FULL for _, outcome in value):
                 return FULL  # it is enough to name one of several full channels
             return conflicts or [(id(i), outcome) for i, outcome in value]
+        if name == "batch":
+            return [[(id(i), outcome) for i, outcome in items] for items in value]
+        if name == "group_status" and value and value[5] is not None:
+            # Whether a closed group counts members that were redriven is not settled; what it had
+            # counted when it closed is in the headers of its work and in its event.
+            return (*value[:6], *value[9:])
+        if name == "outcomes":
+            return sorted(_outcome(row, id) for row in value)
         if name == "permit_create":
             return permit(value)
         if name == "permits":
@@ -225,8 +256,13 @@ class Pair:
             raise Difference(what, f"{args}\n  model:    {expected}\n  database: {found}")
 
     # --- everything there is -----------------------------------------------------------------
-    def dump(self, now: int) -> None:
+    def dump(self, groups: Sequence[str], now: int) -> None:
         """Compare all that a user can see at this instant."""
+        for name in groups:
+            self.call("group_status", name, now)
+        self.call("groups", 100, now)
+        if self.saved is None:  # an event is read when its transaction has committed
+            self._new_events()
         self.call("queues", None)
         self.call("stats", None, now)
         self.call("permits", now)
@@ -234,6 +270,14 @@ class Pair:
             # At instant 0 nothing is past its expiry: peek hides what is.
             self.call("peek", queue["name"], 1000, None, None, 0, 0)
             self.call("channels", queue["name"], 100, now)
+
+    def _new_events(self) -> None:
+        """Those of one message have an order; which of several messages goes first is open."""
+        mine, here = self._run_model("events", (self.cursors[0], None, None, 1000))
+        theirs, there = self._run_real("events", (self.cursors[1], None, None, 1000))
+        plain = _events(mine, lambda i: i), _events(theirs, self.ids.to_model)
+        self._compare("events", self.cursors, *plain)
+        self.cursors = (here, there)
 
     def dump_more(self, keys: set[str], now: int) -> None:
         """The rest: histories, failures, traces, and the facts of every message."""
@@ -250,6 +294,7 @@ class Pair:
             self.unswept = len(rows) > len(
                 self._run_model("peek", (name, 1000, None, None, 0, now))
             )
+            self.call("outcomes", name, sorted(self.ids.real), sorted(keys), now)
             for row in rows:
                 self.call("facts", name, row[0], None, now)
                 self.call("get", name, row[0], None, now)
@@ -263,12 +308,43 @@ class Pair:
             self.call("peek", name, 3, None, "", 1, now)
 
 
+def _operation(backend: Any, name: str, args: tuple[Any, ...]) -> Any:
+    return _batch(backend, args) if name == "batch" else getattr(backend, name)(*args)
+
+
+def _batch(backend: Any, args: tuple[Any, ...]) -> Any:
+    """As the facade does it: what is refused raises, which undoes everything."""
+    answers = yield from backend.batch(*args)
+    outcomes = [outcome for items in answers for _, outcome in items]
+    if CONFLICT in outcomes:
+        raise DuplicateKey("", [])
+    if FULL in outcomes:
+        raise ChannelFull("", "")
+    return answers
+
+
+def _outcome(row: tuple[Any, ...], id: Callable[[Any], Any]) -> tuple[Any, ...]:
+    bits = row[3] & RESULT_JSON if row[4] is not None else 0
+    # Keys and results may be missing, and None has no order.
+    return (id(row[0]), row[2], bits, *(repr(value) for value in (row[1], *row[4:])))
+
+
+def _events(rows: list[Any], id: Callable[[Any], Any]) -> dict[Any, list[Any]]:
+    found: dict[Any, list[Any]] = {}
+    for _, at, kind, queue, message, key, channel, delay, data in rows:
+        event = (at, kind, queue, key, channel, delay, data and repr(json.loads(data)))
+        found.setdefault(id(message), []).append(event)
+    found.get(None, []).sort()  # of groups
+    return found
+
+
 def _row(row: tuple[Any, ...], id: Callable[[Any], Any]) -> tuple[Any, ...]:
     # A bit says nothing about a payload that is not there.
     bits = BODY_JSON | (MEMO_JSON if row[12] is not None else 0)
-    if len(row) > 16 and row[17] is not None:
+    if len(row) > 17 and row[18] is not None:
         bits |= RESULT_JSON
-    return (id(row[0]), *row[1:14], row[14] & bits, *row[15:])
+    headers = row[3] and json.loads(row[3])
+    return (id(row[0]), *row[1:3], headers, *row[4:14], row[14] & bits, *row[15:])
 
 
 def _facts(facts: Facts, id: Callable[[Any], Any], unswept: bool) -> dict[str, Any]:
@@ -276,7 +352,7 @@ def _facts(facts: Facts, id: Callable[[Any], Any], unswept: bool) -> dict[str, A
         return value if value > facts.now else 0  # one in the past is as good as none
 
     row = _row(facts.row, id)
-    waiting = row[16] in "hsr"  # only then has it others ahead of it
+    waiting = row[17] in "hsr"  # only then has it others ahead of it
     return {
         "row": row,
         "now": facts.now,

@@ -20,6 +20,8 @@ from fairlead.backends.base import QUEUE_DEFAULTS
 SECOND = 1_000_000
 MINUTE, DAY = 60 * SECOND, 86_400 * SECOND
 KEYS = ("k", "k", "m")
+GROUPS = ("g", "h")
+NOTES = ("half", "")
 WILD = 9  # the wildest; at 0 and 1 arguments are plainer than usual
 RATES = ((1, SECOND), (2, 3 * SECOND), (3, SECOND), (2, 5))
 POLICY = ("max_concurrency", "rate_count", "rate_period_us", "burst", "weight", "channel_paused")
@@ -96,6 +98,7 @@ class Dice:
             (16, "max_body", (1000, 2)),
             (8, "expires_us", (None, 5 * SECOND)),
             (8, "limit_concurrency", (None, 1, 3)),
+            (2, "events", (1, 1, 1, 0)),
         ]
         columns = {name: self.of(*values) for n, name, values in options if self.happens(n)}
         if self.happens(3):
@@ -127,14 +130,25 @@ class Dice:
             self.one_in(5, SECOND, 0),
             self.one_in(3, 1, 1, 2, 0),
             self.one_in(8, 5 * SECOND, SECOND, MINUTE, MINUTE),
+            self.one_in(5, 2 * SECOND, SECOND, 0),
+            self.one_in(4, *GROUPS),
         )
+
+    def work(self) -> tuple[Any, ...] | None:
+        """A group's work: it has no expiry, no bound and no group."""
+        row = self.send_row()
+        return self.of((*row[:7], "e", *row[8:13], None, None, None), None)
+
+    def group(self) -> str:
+        return self.of(*GROUPS)
 
     def message(self) -> tuple[str, int]:
         return self.of("live", "live", "live", "any"), self.newest()
 
     def leases(self) -> tuple[str, list[int], bool]:
-        """Which leases a verb gets: live ones or any, the newest ones, and strictly or not."""
-        return self.of("live", "live", "live", "any"), self.picks(), self.of(False, False, True)
+        """Which leases a verb gets: live ones, members' or any, the newest, strictly or not."""
+        fate = self.of("live", "live", "member", "member", "any")
+        return fate, self.picks(), self.of(False, False, True)
 
 
 # --- the steps ------------------------------------------------------------------------------------
@@ -222,6 +236,46 @@ def extend(d: Dice) -> tuple[Any, ...]:
     return *d.leases(), d.some_duration()
 
 
+def progress(d: Dice) -> tuple[Any, ...]:
+    return *d.leases(), *d.of((500_000, None), (None, "half"), (1_000_000, ""), (0, "none"))
+
+
+def group_open(d: Dice) -> tuple[Any, ...]:
+    return d.group(), d.queue(), d.of("i", "a"), d.work(), d.work()
+
+
+def group_life(d: Dice) -> tuple[Any, ...]:
+    """A group with works, members in one or two queues, started: the usual way to use one."""
+    members = [send_members(d) for _ in range(d.of(1, 1, 2))]
+    return group_open(d), members, d.of(True, True, True, False)
+
+
+def group_name(d: Dice) -> tuple[Any, ...]:
+    return (d.group(),)
+
+
+def send_members(d: Dice) -> tuple[Any, ...]:
+    """Several members of one group, due at once: what a group is made of."""
+    row = d.send_row()
+    members = [(*row[:4], None, 0, None, "e", *row[8:15], d.group())]
+    return d.queue(), members * d.of(1, 2, 3)
+
+
+def send_often(d: Dice) -> tuple[Any, ...]:
+    """Debounce: a key, again and again."""
+    row = d.send_row()
+    delay, wait = d.of(SECOND, 5 * SECOND), d.of(None, SECOND, 2 * SECOND, 5 * SECOND)
+    return d.queue(), [(*row[:4], None, delay, d.key(), "r", *row[8:14], wait, row[15])]
+
+
+def batch(d: Dice) -> tuple[Any, ...]:
+    channels = sorted({(d.queue(), d.channel()) for _ in range(d.of(0, 1, 2))})
+    policies = [(queue, channel, d.policy()) for queue, channel in channels[:1]]
+    queues = sorted({d.queue() for _ in range(d.of(1, 2, 2))})
+    sends = [(queue, [d.send_row() for _ in range(d.of(1, 2))]) for queue in queues]
+    return policies, channels[1:], sends
+
+
 def wrong_lease(d: Dice) -> tuple[Any, ...]:
     return d.queue(), d.newest(), d.of(0, -1, 1)
 
@@ -281,6 +335,14 @@ WEIGHTS: list[tuple[int, str, Any]] = [
     (9, "send", send),
     (6, "send_alike", send_alike),
     (1, "send_wide", send_wide),
+    (3, "send_members", send_members),
+    (3, "send_often", send_often),
+    (2, "batch", batch),
+    (5, "group_life", group_life),
+    (2, "group_open", group_open),
+    (4, "group_start", group_name),
+    (1, "group_cancel", group_name),
+    (2, "progress", progress),
     (9, "receive_all", receive_all),
     (8, "receive", receive),
     (9, "tick_to_next", tick_to_next),

@@ -16,6 +16,7 @@ from fairlead.backends.mysql import MysqlBackend
 from fairlead.backends.mysql.schema import statements as mysql_statements
 from fairlead.backends.postgres import PostgresBackend
 from fairlead.backends.sqlite import SqliteBackend
+from fairlead.backends.sqlite.common import SQL
 from fairlead.drivers.psycopg import PsycopgDriver
 from fairlead.drivers.pymysql import PyMysqlDriver
 from fairlead.drivers.sqlite import SqliteDriver
@@ -37,6 +38,8 @@ NASTY = (
 
 
 def catalogue(backend: str) -> dict[str, str]:
+    if backend == "sqlite":
+        return SQL.statements  # several files, read as one
     path = SOURCE / FOLDERS[backend] / "statements.sql"
     return parse(path.read_text("utf-8"), PLACEHOLDERS[backend])
 

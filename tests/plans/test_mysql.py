@@ -24,7 +24,7 @@ PER_MESSAGE = (
 )
 FIXED = 400
 KINDS = ("one", "many", "scheduled", "leased", "dead")
-ITEM = ("c", b"x", 0, 0, None, 0, None, "e", 0, None, None, None, None, None)
+ITEM = ("c", b"x", 0, 0, None, 0, None, "e", 0, None, None, None, None, None, None, None)
 FILL = """
 INSERT INTO fairlead_message (lane, state, version, channel, `rank`, due_at, wake_at, json,
     created_at, attempts, deliveries, body)

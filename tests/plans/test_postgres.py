@@ -98,7 +98,7 @@ def early(session_things: None) -> None:
     pass
 
 
-ITEM = ("c", b"x", 0, 0, None, 0, None, "e", 0, None, None, None, None, None)
+ITEM = ("c", b"x", 0, 0, None, 0, None, "e", 0, None, None, None, None, None, None, None)
 
 
 @pytest.mark.parametrize("kind", ["one", "many"])

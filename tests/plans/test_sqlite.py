@@ -21,7 +21,7 @@ ROWS = 50_000
 N = 100
 STEPS = 1000  # of SQLite's machine: more than this per message is a walk through a crowd
 KINDS = ("one", "many", "scheduled", "leased", "dead")
-ITEM = ("c", b"x", 0, 0, None, 0, None, "e", 0, None, None, None, None, None)
+ITEM = ("c", b"x", 0, 0, None, 0, None, "e", 0, None, None, None, None, None, None, None)
 FILL = """
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :rows)
 INSERT INTO fairlead_message (lane, state, version, channel, rank, due_at, created_at, body,
@@ -195,6 +195,37 @@ def test_the_other_verbs(bench: Bench, verb: str) -> None:
     }[verb]
     operation = getattr(bench.backend, verb)("one", leases, *extra, False, NOW)
     bench.checked(operation, 10)
+
+
+def test_members_of_a_crowded_group(bench: Bench) -> None:
+    backend, connection = bench.backend, bench.driver.connection
+    bench.run(backend.queue_create("members", {}, NOW))
+    bench.run(backend.group_open("g", "members", "i", ITEM, None, NOW))
+    connection.execute(FILL, {"kind": "members", "now": NOW, "rows": ROWS})
+    connection.execute(
+        "UPDATE fairlead_message SET group_id = (SELECT id FROM fairlead_group) WHERE state = 'r' "
+        "AND lane = (SELECT lane FROM fairlead_queue WHERE name = 'members')"
+    )
+    bench.run(backend.group_start("g", NOW))
+    member = (*ITEM[:15], "g")
+    for events in (0, 1):
+        bench.run(backend.queue_set("members", {"events": events}, NOW))
+        [(id, _)] = bench.checked(backend.send("members", [member], NOW), 1)
+        bench.checked(backend.cancel("members", id, None, False, NOW), 1)
+        leases = bench.receive("members", 40)
+        bench.checked(backend.progress("members", leases, 1, "half", True, NOW), 40)
+        bench.checked(backend.ack("members", leases[:10], True, NOW), 10)
+        bench.receive("members", 1, acks=leases[10:20])
+        bench.checked(backend.complete("members", leases[20:30], None, 0, True, NOW), 10)
+        bench.checked(backend.kill("members", leases[30:], "no", None, None, True, NOW), 10)
+        bench.checked(backend.outcomes("members", [id, *(i for i, _ in leases)], ["k"], NOW), 40)
+        bench.checked(backend.events("", "members", ["done"], 10), 40)
+    bench.driver.sent.clear()
+    bench.run(backend.group_status("g", NOW))
+    bench.run(backend.group_cancel("g", NOW))
+    for text, params in bench.driver.sent:
+        if not text.startswith(("BEGIN", "COMMIT")):
+            check_plan(connection, text, params)
 
 
 def test_the_check_finds_a_scan(bench: Bench) -> None:

@@ -28,11 +28,12 @@ def item(
     delay: int = 0,
     body: bytes = b"x",
     lease: int | None = None,
+    group: str | None = None,
 ) -> tuple[Any, ...]:
     """One message to send, as the seam wants it (backends/base.py)."""
     return (
         *(channel, body, 0, -priority, None, delay, key, conflict),
-        *(0, None, None, lease, None, None),
+        *(0, None, None, lease, None, None, None, group),
     )
 
 

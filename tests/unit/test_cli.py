@@ -2,61 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+import tomllib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 import fairlead
-from fairlead.cli.app import app, run
-from fairlead.cli.session import clean, secrets, shown
+from fairlead.cli.app import app
+from tests.unit.conftest import Fairlead
 
-PROGRAM = [sys.executable, "-c", "from fairlead.cli import main; main()"]
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
-
-
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Fairlead = Callable[..., Ran]
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/cli.db"
-
-
-@pytest.fixture
-def cli(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Fairlead:
-    """Run one command in this process, on a database of its own."""
-    monkeypatch.setenv("FAIRLEAD_URL", url)
-
-    def call(*arguments: str | int, stdin: bytes = b"") -> Ran:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = run([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return Ran(code, out, err)
-
-    return call
-
-
-@pytest.fixture
-def emails(cli: Fairlead) -> Fairlead:
-    assert cli("queue", "create", "emails").code == 0
-    return cli
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "cli.md"
 
 
 def commands(of: Any = app, words: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -109,8 +70,23 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['cyclopts'] = None\nfrom fairlead.cli import main\nmain()"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.returncode == 1
-    assert "pip install 'fairlead[cli]'" in ran.stderr
     assert "Traceback" not in ran.stderr
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needs = " ".join(f"'{need}'" for need in project["optional-dependencies"]["cli"])
+    assert f"pip install {needs}" in ran.stderr
+    assert "pip install '.[cli]'" in ran.stderr
+
+
+def test_python_m_fairlead(url: str) -> None:
+    command = [sys.executable, "-m", "fairlead", "queue", "create", "emails", "--db", url]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "queue 'emails' created\n")
+
+
+def test_the_demo_does_not_claim_the_environment(cli: Fairlead) -> None:
+    text = re.sub(r"[\s│]+", " ", cli("demo", "--help").out)
+    assert "never touches the database of $FAIRLEAD_URL" in text
+    assert "(demo: always a new file)" in text
 
 
 # --- migrate ------------------------------------------------------------------------------------
@@ -175,13 +151,14 @@ def test_create_twice_changes_nothing_and_says_so(emails: Fairlead) -> None:
 
 
 def test_set_changes_only_what_is_named(emails: Fairlead) -> None:
-    emails("queue", "set", "emails", "--max-concurrency", "3", "--rate", "5/s")
+    emails("queue", "set", "emails", "--max-concurrency", "3", "--rate", "5/s", "--burst", "7")
     emails("queue", "set", "emails", "--expires", "1h", "--dead-letter", "graves")
     settings = emails(
         "queue", "set", "emails", "--rate", "none", "--expires", "none", "--json"
     ).json
     assert settings["rate"] is None
     assert settings["max_concurrency"] == 3
+    assert settings["burst"] == 7
     assert settings["expires"] is None
     assert settings["dead_letter"] == "graves"
 
@@ -193,6 +170,7 @@ def test_set_without_a_setting_is_a_usage_error(emails: Fairlead) -> None:
 
 
 def test_list(cli: Fairlead) -> None:
+    cli("migrate")
     assert "fairlead queue create" in cli("queue", "list").out
     cli("queue", "create", "b")
     cli("queue", "create", "a")
@@ -227,6 +205,15 @@ def test_what_destroys_needs_yes(command: str, emails: Fairlead) -> None:
         assert emails("stats", "emails", "--json").json["ready"] == 0
     else:
         assert emails("queue", "list", "--json").json == []
+
+
+def test_what_destroys_nothing_needs_no_yes(emails: Fairlead) -> None:
+    assert emails("queue", "purge", "emails", "--json").json["removed"] == 0
+    assert emails("dead", "drop", "emails", "--json").json["dropped"] == 0
+    ran = emails("queue", "purge", "emails", "--reset")  # this takes the totals
+    assert ran.code == 2
+    assert "its totals" in ran.err
+    assert emails("queue", "drop", "emails").code == 2
 
 
 # --- send ---------------------------------------------------------------------------------------
@@ -311,89 +298,6 @@ def test_body_too_large(cli: Fairlead) -> None:
     ran = cli("send", "small", "x" * 100)
     assert ran.code == 2
     assert "--max-body" in ran.err
-
-
-# --- receive and leases --------------------------------------------------------------------------
-
-
-def test_receive_prints_the_lease_and_how_to_ack(emails: Fairlead) -> None:
-    emails("send", "emails", '{"a": 1}', "--channel", "t7")
-    ran = emails("receive", "emails")
-    assert "message 1 delivery 1" in ran.out
-    assert "channel t7" in ran.out
-    assert '{"a": 1}' in ran.out
-    assert "fairlead lease ack emails 1 1" in ran.err
-    assert emails("lease", "ack", "emails", "1", "1").code == 0
-    assert emails("stats", "emails", "--json").json["acked"] == 1
-
-
-def test_receive_json_is_a_stream_of_lines(emails: Fairlead) -> None:
-    emails("send", "emails", "--lines", stdin=b"1\n2\n3\n")
-    lines = emails("receive", "emails", "-n", "2", "--ack", "--json").out.splitlines()
-    assert [json.loads(line)["body"] for line in lines] == [1, 2]
-    assert emails("stats", "emails", "--json").json["acked"] == 2
-
-
-def test_receive_filters(emails: Fairlead) -> None:
-    emails("send", "emails", "1", "--type", "a", "--version", "1")
-    emails("send", "emails", "2", "--type", "b", "--priority", "9")
-    assert emails("receive", "emails", "--types", "c").out == ""
-    assert emails("receive", "emails", "--min-priority", "9", "--json").json["body"] == 2
-    assert (
-        emails("receive", "emails", "--version", "1", "--types", "a", "b", "--json").json["body"]
-        == 1
-    )
-
-
-def test_receive_nothing(emails: Fairlead) -> None:
-    emails("send", "emails", "1", "--delay", "1h")
-    ran = emails("receive", "emails", "--wait", "0.1")
-    assert ran.code == 0
-    assert ran.out == ""
-    assert "something may be ready in" in ran.err
-
-
-def leased(cli: Fairlead) -> tuple[int, int]:
-    cli("send", "emails", "1")
-    message = cli("receive", "emails", "--json").json
-    return message["id"], message["delivery"]
-
-
-@pytest.mark.parametrize(
-    ("command", "state", "counter"),
-    [
-        (("complete", '{"ok": true}'), "done", "completed"),
-        (("fail", "oops", "--delay", "1h"), "scheduled", "failed"),
-        (("kill", "never"), "dead", "killed"),
-        (("defer", "--delay", "1h", "--memo", '{"page": 7}'), "scheduled", "deferred"),
-        (("extend", "5m"), "leased", "delivered"),
-        (("release",), "ready", "released"),
-    ],
-    ids=lambda value: value[0] if isinstance(value, tuple) else "",
-)
-def test_verbs(command: tuple[str, ...], state: str, counter: str, emails: Fairlead) -> None:
-    id, delivery = leased(emails)
-    verb, *rest = command
-    ran = emails("lease", verb, "emails", id, delivery, *rest)
-    assert ran.code == 0, ran.err
-    [message] = emails("peek", "emails", "--json").json
-    assert message["state"] == state
-    assert emails("stats", "emails", "--json").json[counter] == 1
-    if verb == "complete":
-        assert message["result"] == {"ok": True}
-    if verb == "defer":
-        assert message["memo"] == {"page": 7}
-    if verb in ("fail", "kill"):
-        assert message["error"] == rest[0]
-
-
-def test_a_stale_lease_is_lost(emails: Fairlead) -> None:
-    id, delivery = leased(emails)
-    for command in ("ack", "release", "fail", "kill", "complete"):
-        ran = emails("lease", command, "emails", id, delivery + 1)
-        assert ran.code == 1
-        assert "lost" in ran.err
-    assert emails("ack", "emails", id, delivery).code == 0
 
 
 # --- insight ------------------------------------------------------------------------------------
@@ -505,82 +409,3 @@ def test_top_once(emails: Fairlead) -> None:
     assert found["queues"]["emails"]["per_second"]["sent"] == 0
     assert found["queues"]["emails"]["oldest_ready_seconds"] >= 0
     assert "emails" in emails("top", "--once", "--every", "0.1").out
-
-
-# --- errors -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "text"),
-    [
-        (["send"], 2, "QUEUE"),
-        (["sendd", "x"], 2, 'Did you mean "send"?'),
-        (["stats", "--nope"], 2, "--nope"),
-        (["send", "emails", "x", "--delay", "soon"], 2, "is not a duration"),
-        (["send", "emails", "x", "--at", "soon"], 2, "is not a time"),
-        (["send", "emails", "x", "--header", "novalue"], 2, "name=value"),
-        (["send", "emails", "x", "--delay", "1", "--at", "+1m"], 2, "not both"),
-        (["send", "emials", "x"], 2, "Did you mean 'emails'?"),
-        (["send", "other", "x"], 2, "fairlead queue create other"),
-        (["send", "emails", "x", "--file", "/nowhere/at/all"], 2, "exactly one"),
-        (["send", "emails", "--file", "/nowhere/at/all"], 2, "cannot read"),
-        (["stats", "--db", "bogus://x"], 2, "is not a database URL"),
-        (["queue", "create", ""], 2, "must not be empty"),
-        (["receive", "emails", "-n", "0"], 2, "between 1"),
-        (["channel", "policy", "emails", "t", "--rate", "fast"], 2, "must look like"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_mistakes_are_told_without_a_traceback(
-    arguments: list[str], code: int, text: str, emails: Fairlead
-) -> None:
-    ran = emails(*arguments)
-    assert ran.code == code
-    assert ran.err.startswith("error: ")
-    assert text in ran.err
-    assert "Traceback" not in ran.err
-    assert ran.out == ""
-
-
-def test_a_file_that_is_no_database(cli: Fairlead, tmp_path: Path) -> None:
-    (tmp_path / "text.db").write_text("this is no database, but it is long enough to be one" * 99)
-    ran = cli("stats", "--db", f"sqlite:///{tmp_path}/text.db")
-    assert ran.code == 1
-    assert ran.err.startswith("error: ")
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "postgresql://me:hush-hush@127.0.0.1:1/x",
-        "postgresql://me:hush%2Dhush@127.0.0.1:1/x",
-        "postgresql://me:hush@hush-hush@127.0.0.1:1/x",
-        "postgresql://127.0.0.1:1/x?user=me&password=hush-hush",
-        "mysql://me:hush-hush@127.0.0.1:1/x",
-    ],
-)
-@pytest.mark.parametrize("command", [["stats"], ["doctor"], ["doctor", "--json"], ["migrate"]])
-def test_no_password_is_ever_shown(url: str, command: list[str], cli: Fairlead) -> None:
-    ran = cli(*command, "--db", url)
-    assert ran.code == 1
-    assert "hush" not in ran.out + ran.err
-
-
-def test_hiding_secrets() -> None:
-    assert shown("postgresql://a:p%40ss@h/d") == "postgresql://a:***@h/d"
-    assert shown("postgresql://a:p@ss@h/d?sslmode=require&password=x") == (
-        "postgresql://a:***@h/d?sslmode=require&password=***"
-    )
-    assert shown("sqlite:////tmp/a:b@c.db") == "sqlite:////tmp/a:b@c.db"
-    assert secrets("postgresql://host/db") == []
-    assert set(secrets("mysql://u:a%20b@h/d")) == {"a%20b", "a b"}
-
-
-def test_control_characters_do_not_reach_the_terminal(emails: Fairlead) -> None:
-    emails("send", "emails", "\x1b[31mred", "--channel", "a\x1b]0;title\x07", "--key", "[bold]k")
-    for command in (["peek", "emails"], ["receive", "emails"], ["channel", "list", "emails"]):
-        ran = emails(*command)
-        assert "\x1b" not in ran.out + ran.err
-        assert "\x07" not in ran.out + ran.err
-    assert "[bold]k" in emails("peek", "emails").out
-    assert clean("a\tb\nc\x00") == "a b\nc\\x00"

@@ -60,7 +60,7 @@ def test_global_options_may_stand_before_the_command(url: str) -> None:
 
 def test_default_database_is_a_file_here(tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "FAIRLEAD_URL"}
-    subprocess.run([*PROGRAM, "queue", "list"], cwd=tmp_path, env=environment, check=True)
+    subprocess.run([*PROGRAM, "queue", "create", "q"], cwd=tmp_path, env=environment, check=True)
     assert (tmp_path / "fairlead.db").exists()
 
 

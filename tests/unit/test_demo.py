@@ -48,6 +48,10 @@ def test_json_has_every_number(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert found["tenants"]["noisy"]["sent"] == 6000
     assert found["messages_per_second"] > 0
+    for tenant in found["tenants"].values():
+        assert tenant["sent"] == tenant["done"] + tenant["dead"] + tenant["waiting"]
+    assert found["tenants"]["quiet-ben"]["dead"] == 1
+    assert found["tenants"]["quiet-cleo"]["waiting"] == 1
     quiet = max(
         tenant["wait_p95"] for name, tenant in found["tenants"].items() if name.startswith("quiet")
     )

@@ -174,6 +174,21 @@ def test_queues(file_db: fairlead.Database, monkeypatch: pytest.MonkeyPatch) -> 
     assert "queues" not in found
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mysql"])
+def test_a_dead_letter_queue_that_does_not_exist(kind: str, path: Path) -> None:
+    made = {"postgresql": servers.postgres_url, "mysql": servers.mysql_url}
+    url = made[kind]("doctor_letters") if kind in made else f"sqlite:///{path}"
+    with fairlead.connect(url) as db:
+        db.migrate()
+        db.queue("emails").create(max_body=1024, dead_letter="graves")
+        [finding] = examined(db)["dead_letter"]
+        assert finding.level == "warn"
+        assert "'emails' has the dead-letter queue 'graves', which does not exist" in finding.what
+        assert finding.fix == "fairlead queue create graves"
+        assert run([*finding.fix.split()[1:], "--db", url]) == 0
+        assert "dead_letter" not in examined(db)
+
+
 def test_expired_leases(file_db: fairlead.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queues, "EXPIRED_GRACE", 0)
     queue = file_db.queue("emails")

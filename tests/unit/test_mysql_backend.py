@@ -40,6 +40,7 @@ def arguments(name: str = "mysql_unit") -> dict[str, Any]:
 
 def item(body: bytes = b"x", channel: str = "", **given: Any) -> tuple[Any, ...]:
     names = "json rank due delay key conflict version type headers lease max_attempts expires"
+    names += " max_wait group"
     defaults = {"json": 0, "rank": 0, "delay": 0, "conflict": "e", "version": 0}
     return (channel, body, *({**defaults, **given}.get(name) for name in names.split()))
 
@@ -165,7 +166,7 @@ def test_an_error_takes_back_its_own_call_and_nothing_else(a: Client, queue: str
     assert lost.value.ids == [10**9]
     assert lost.value.queue == "q"
     a.driver.commit()
-    states = [row[16] for row in a.peek(queue, 10, None, None, 0, None)]
+    states = [row[17] for row in a.peek(queue, 10, None, None, 0, None)]
     assert states == ["l", "r"]  # the second lease still holds, and my own message was sent
 
 
@@ -246,6 +247,13 @@ def test_the_door_refuses_what_is_wrong(a: Client, queue: str) -> None:
         "CALL fairlead_send('q', '1', '{\"key\": \"\"}')": errors.InvalidName,
         "CALL fairlead_send('q', '1', '{\"on_conflict\": \"x\"}')": errors.InvalidArgument,
         "CALL fairlead_send('q', '1', '{\"delay\": -1}')": errors.InvalidArgument,
+        "CALL fairlead_send('q', '1', '{\"dealy\": 1}')": errors.InvalidArgument,
+        "CALL fairlead_send('q', '1', '{\"group\": \"\"}')": errors.InvalidName,
+        "CALL fairlead_send('q', '1', '[]')": errors.InvalidArgument,
+        "CALL fairlead_ack('q', '[]', '{\"strcit\": 1}')": errors.InvalidArgument,
+        "CALL fairlead_queue_set('q', '{\"leese\": 1}')": errors.InvalidArgument,
+        "CALL fairlead_policy_set('q', '', '{\"wait\": 1}')": errors.InvalidArgument,
+        "CALL fairlead_receive('q', 1, '{\"typse\": []}')": errors.InvalidArgument,
         "CALL fairlead_receive('q', 0, '{}')": errors.InvalidArgument,
         "CALL fairlead_receive('q', 1, '{\"permit\": 5}')": errors.PermitLost,
         "CALL fairlead_queue_create('', '{}')": errors.InvalidName,

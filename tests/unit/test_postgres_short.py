@@ -72,7 +72,7 @@ class Bench:
         self, queue: str, channel: str, body: bytes, priority: int = 0, version: int = 0
     ) -> int:
         item = (channel, body, 0, -priority, None, 0, None, "e", version, None, None, None, None)
-        [(id, _)] = self.run(self.backend.send(queue, [(*item, None)], None))
+        [(id, _)] = self.run(self.backend.send(queue, [(*item, None, None, None)], None))
         return id
 
     def create(self, name: str, **columns: Any) -> None:

@@ -99,6 +99,8 @@ def item(channel: str = "", body: bytes = b"", **k: Any) -> tuple[Any, ...]:
         k.get("lease"),
         k.get("max_attempts"),
         k.get("expires"),
+        k.get("max_wait"),
+        k.get("group"),
     )
 
 

@@ -14,7 +14,7 @@ calls them ``:lane`` and is rendered once, at load, with the dialect's placehold
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 # What a splitter or renderer must not look inside, then what it looks for. A backslash does not
@@ -151,9 +151,11 @@ class Catalogue:
         return text
 
 
-def load(path: Path, placeholder: str = "?{}") -> Catalogue:
-    """The catalogue in a file."""
-    return Catalogue(parse(path.read_text(encoding="utf-8"), placeholder))
+def load(path: Path | Sequence[Path], placeholder: str = "?{}") -> Catalogue:
+    """The catalogue in a file, or in several that are read as one, in their order."""
+    paths = [path] if isinstance(path, Path) else path
+    text = "\n".join(file.read_text(encoding="utf-8") for file in paths)
+    return Catalogue(parse(text, placeholder))
 
 
 def many_rows(text: str, rows: int, shared: int) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+NEEDS = ("cyclopts>=5", "rich>=13")  # the `cli` extra of pyproject.toml
+
 
 def main() -> None:
     """The entry point: run the command line, or say what to install for it."""
@@ -14,7 +16,8 @@ def main() -> None:
             raise
         print(
             f"error: the command line needs {error.name}, which is not installed. "
-            "Install it: pip install 'fairlead[cli]'",
+            f"Install it: pip install {' '.join(repr(need) for need in NEEDS)}, "
+            "or in a clone of Fairlead: pip install '.[cli]'",
             file=sys.stderr,
         )
         raise SystemExit(1) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -24,6 +25,9 @@ from fairlead.cli.top import top
 
 INTERRUPTED, BROKEN_PIPE = 130, 141  # as a shell tells the signals
 _DRIVERS = ("sqlite3", "psycopg", "pymysql")
+# Where an unknown queue may be one that is yet to be created; elsewhere it is a spelling mistake.
+_CREATABLE = (("send",), ("receive",), ("queue", "set"), ("channel", "policy"))
+_KEYWORD = re.compile(r"\b([a-z_]+)=(?!\w)")
 
 app = App(
     name="fairlead",
@@ -66,7 +70,11 @@ def launch(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
     db: Annotated[
         str | None,
-        Parameter(metavar="URL", help="The database: $FAIRLEAD_URL, else sqlite:///fairlead.db."),
+        Parameter(
+            metavar="URL",
+            help="The database. Default: $FAIRLEAD_URL, else sqlite:///fairlead.db "
+            "(demo: always a new file).",
+        ),
     ] = None,
     schema: Annotated[
         str, Parameter(metavar="NAME", help="The installation's schema, or table prefix.")
@@ -80,6 +88,9 @@ def launch(
     environment = os.environ.get("FAIRLEAD_URL") or None
     session = Session(db or environment, schema, json, pooler)
     session.from_environment = db is None and environment is not None
+    if db == "":
+        session.error("--db is empty: give the URL of a database. Is $FAIRLEAD_URL set?")
+        return 2
     try:
         return _run_command(session, tokens)
     finally:
@@ -105,12 +116,12 @@ def _run_command(session: Session, tokens: Sequence[str]) -> int:
         session.error(str(error))
         return 1
     except errors.FairleadError as error:
-        session.error(in_commands(session, error))
+        session.error(in_commands(session, error, app.parse_commands(tokens)[0]))
         return 2 if isinstance(error, errors.UsageError) else 1
     except ModuleNotFoundError as error:
-        if error.name is None or "fairlead[" not in str(error):
+        if str(error).startswith("No module named"):
             raise
-        session.error(str(error))  # a driver: the text says which extra to install
+        session.error(str(error))  # a driver: the text, which is ours, says what to install
         return 1
     except Exception as error:
         if type(error).__module__.split(".")[0] not in _DRIVERS:
@@ -119,7 +130,9 @@ def _run_command(session: Session, tokens: Sequence[str]) -> int:
         return 1
 
 
-def in_commands(session: Session, error: errors.FairleadError) -> str:
+def in_commands(
+    session: Session, error: errors.FairleadError, command: tuple[str, ...] = ()
+) -> str:
     """An error's text with the library's calls as commands."""
     match error:
         case errors.QueueNotFound():
@@ -127,7 +140,12 @@ def in_commands(session: Session, error: errors.FairleadError) -> str:
             near = _near(session, name)
             if near:
                 return f"no queue is called {name!r}. Did you mean {near!r}?"
-            return f"no queue is called {name!r}. {_create(session, name)}"
+            if command in _CREATABLE:
+                return (
+                    f"no queue is called {name!r}. "
+                    f"Create it: {session.command('queue', 'create', name)}"
+                )
+            return f"no queue is called {name!r}. See them all: {session.command('queue', 'list')}"
         case errors.DuplicateKey():
             keys = ", ".join(repr(key) for key in error.keys[:5])
             return (
@@ -147,8 +165,20 @@ def in_commands(session: Session, error: errors.FairleadError) -> str:
                 f"the body has {error.size:,} bytes and the queue takes at most {error.limit:,}; "
                 "nothing was sent. Raise it with: fairlead queue set QUEUE --max-body SIZE"
             )
+        case errors.ChannelFull():
+            text = str(error).split(" Send later")[0]
+            more = session.command("channel", "policy", error.queue, error.channel)
+            return f"{text} Send later, or raise it: {more} --max-size N"
+        case errors.InvalidArgument():
+            return _KEYWORD.sub(_option, str(error))
         case _:
             return str(error)
+
+
+def _option(keyword: re.Match[str]) -> str:
+    """``max_size=`` is --max-size here, and ``id=`` the word ID."""
+    name = keyword[1]
+    return "ID" if name == "id" else f"--{name.replace('_', '-')}"
 
 
 def _near(session: Session, name: str) -> str | None:
@@ -157,10 +187,6 @@ def _near(session: Session, name: str) -> str | None:
     except Exception:  # the first error is the one to tell
         return None
     return found[0] if found else None
-
-
-def _create(session: Session, name: str) -> str:
-    return f"Create it: {session.command('queue', 'create', name)}"
 
 
 def _prepare(arguments: Sequence[str]) -> list[str]:

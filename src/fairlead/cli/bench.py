@@ -104,6 +104,7 @@ def bench(
 
     Example: fairlead bench --db postgresql://localhost/app --seconds 3
     """
+    session.creates = True
     queue = session.queue(f"fairlead-bench-{secrets.token_hex(4)}")
     queue.create(max_attempts=0)
     try:

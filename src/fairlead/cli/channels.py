@@ -69,7 +69,9 @@ class Options:
 
     def policy(self) -> Policy | None:
         """The policy, or None when no option was given."""
-        given = {name: item for name, item in asdict(self).items() if item}
+        options = asdict(self).items()
+        # By identity: 0 was typed, and Policy has its own opinion of it.
+        given = {name: item for name, item in options if item is not None and item is not False}
         return Policy(**given) if given else None
 
 

@@ -13,6 +13,7 @@ from cyclopts import App, Parameter
 from rich.text import Text
 
 from fairlead.cli import parsing, show
+from fairlead.cli.insight import now_of
 from fairlead.cli.parsing import Duration, Time
 from fairlead.cli.session import Context, Session, clean
 from fairlead.operations.receiving import KEEP
@@ -109,8 +110,9 @@ def _print_message(session: Session, message: LeasedMessage) -> None:
 
 # --- the verbs ----------------------------------------------------------------------------------
 def _lease(session: Session, queue: str, id: int, delivery: int) -> LeasedMessage:
-    """The lease with nothing of the message but its id and delivery: all a verb needs."""
-    row = (id, "", b"", None, None, 0, None, 0, 0, 0, 0, delivery, None, None, 0, 0)
+    """The lease with nothing of the message but its id and delivery: all a verb needs. It may be a
+    member of a group: a name that is not None has the verb look whether a group is complete."""
+    row = (id, "", b"", None, None, 0, None, 0, 0, 0, 0, delivery, None, None, 0, 0, "")
     return LeasedMessage(session.queue(queue), row)
 
 
@@ -178,7 +180,39 @@ def fail(
         reference: Where to read more: a trace id, a URL.
     """
     _lease(session, queue, id, delivery).fail(error, delay=delay, reference=reference)
-    _told(session, "failed", queue, id, delivery)
+    then, facts = _after_failure(session, queue, id, delivery)
+    if not session.json:
+        session.say(f"message {id}: failed; {then}")
+        return
+    _told(session, "failed", queue, id, delivery, **facts)
+
+
+def _after_failure(
+    session: Session, queue: str, id: int, delivery: int
+) -> tuple[str, dict[str, Any]]:
+    """What became of a message that failed: for a person, and as facts."""
+    target = session.queue(queue)
+    found = target.get(id=id)
+    if found is None:
+        graves = target.settings().dead_letter
+        moved = session.queue(graves).get(id=id) if graves in session.db.queues() else None
+        if moved is None:
+            return "it is gone", {"state": None}
+        return f"no attempts are left: it is dead and was moved to queue {graves!r}", {
+            "state": "dead",
+            "dead_letter": graves,
+        }
+    facts: dict[str, Any] = {"state": found.state, "attempts": found.attempts}
+    if found.state == "dead":
+        look = session.command("dead", "list", queue)
+        return f"no attempts are left: it is dead. See: {look}", facts
+    if found.deliveries > delivery:
+        return "it was given out again already", facts
+    facts["retry_at"] = show.iso(found.due_at)
+    if found.state == "scheduled":
+        wait = show.from_now(found.due_at, now_of(session))
+        return f"it is retried {wait}, at {show.clock(found.due_at)}", facts
+    return "it is ready to be retried at once", facts
 
 
 @lease.command

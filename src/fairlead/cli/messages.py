@@ -78,8 +78,10 @@ def drop(queue: str, /, *, limit: int | None = None, yes: Yes = False, session: 
     target = session.queue(queue)
     number = target.stats().dead
     number = number if limit is None else min(number, limit)
-    session.confirm(f"deleting {show.many(number, 'dead message')} of queue {queue!r}", yes)
-    number = target.discard(state="dead", limit=limit)
+    if number:
+        session.confirm(f"deleting {show.many(number, 'dead message')} of queue {queue!r}", yes)
+    if number or yes:  # without a yes, not even what died since the count
+        number = target.discard(state="dead", limit=limit)
     session.done(f"{show.many(number, 'dead message')} deleted", queue=queue, dropped=number)
 
 

@@ -105,30 +105,51 @@ def _refuse(word: str) -> Any:
     raise ValueError(f"{word} is not JSON")
 
 
-def _converter(parse: Any, clearable: bool = False) -> Any:
+def count(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None
+
+
+def _converter(parse: Any, clearable: bool = False, instead: str = "") -> Any:
     def convert(_type: Any, tokens: Sequence[Token]) -> Any:
         text = tokens[0].value
-        if clearable and text.lower() == "none":
-            return NONE
+        if text.lower() == "none":
+            if clearable:
+                return NONE
+            if instead:
+                raise ValueError(f"it cannot be taken away: {instead}")
         return parse(text)
 
     return convert
 
 
-def _typed(metavar: str, parse: Any, clearable: bool = False) -> Parameter:
-    return Parameter(converter=_converter(parse, clearable), metavar=metavar, n_tokens=1)
+def _typed(metavar: str, parse: Any, clearable: bool = False, instead: str = "") -> Parameter:
+    return Parameter(converter=_converter(parse, clearable, instead), metavar=metavar, n_tokens=1)
 
 
 Duration = Annotated[float, _typed("DURATION", duration)]
 Time = Annotated[datetime, _typed("TIME", instant)]
-Size = Annotated[int, _typed("SIZE", size)]
 Rate = Annotated[str, _typed("RATE", rate)]
 # Settings that can also be taken away again with the word `none`.
 ClearableDuration = Annotated[Any, _typed("DURATION|none", duration, clearable=True)]
 ClearableBackoff = Annotated[Any, _typed("BACKOFF|none", backoff, clearable=True)]
 ClearableRate = Annotated[Any, _typed("RATE|none", rate, clearable=True)]
 ClearableName = Annotated[Any, _typed("NAME|none", str, clearable=True)]
-ClearableCount = Annotated[Any, _typed("N|none", int, clearable=True)]
+ClearableCount = Annotated[Any, _typed("N|none", count, clearable=True)]
+# Settings that every queue has; `none` is told what to write instead.
+Lease = Annotated[
+    Any, _typed("DURATION", duration, instead="every queue has a lease. 30s is usual")
+]
+Retention = Annotated[
+    Any, _typed("DURATION", duration, instead="write 0 to keep no finished messages")
+]
+Attempts = Annotated[Any, _typed("N", count, instead="write 0 to try without end")]
+MaxBody = Annotated[
+    Any, _typed("SIZE", size, instead="every queue has a largest body. 16MiB is usual")
+]
+Burst = Annotated[Any, _typed("N", count, instead="write 1 to let nothing through at once")]
 
 
 def value(given: Any) -> Any:

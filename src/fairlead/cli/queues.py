@@ -11,17 +11,21 @@ import fairlead
 from fairlead.cli import show
 from fairlead.cli.insight import gauges_to_show, now_of
 from fairlead.cli.parsing import (
+    Attempts,
+    Burst,
     ClearableBackoff,
     ClearableCount,
     ClearableDuration,
     ClearableName,
     ClearableRate,
-    Duration,
-    Size,
+    Lease,
+    MaxBody,
+    Retention,
     value,
 )
 from fairlead.cli.session import Context, Refused, Session
 from fairlead.doctor.patient import all_settings
+from fairlead.operations.queues import policy_row
 from fairlead.sync.queue import Queue
 
 queue = App(name="queue", help="Create, show, change, pause, empty and drop queues.")
@@ -41,6 +45,7 @@ def migrate(
         sql: Print the SQL for your own migration tool; no database is touched.
         dialect: Of the SQL; the one of --db otherwise.
     """
+    session.creates = True
     if sql:
         chosen = dialect or session.db.target.backend.dialect
         scripts = fairlead.migrations(chosen, schema=session.schema)
@@ -64,17 +69,17 @@ class Settings:
     """The settings of a queue as options."""
 
     lease: Annotated[
-        Duration | None, Parameter(help="How long a worker has for one message. Default 30s.")
+        Lease, Parameter(help="How long a worker has for one message. Default 30s.")
     ] = None
     max_attempts: Annotated[
-        int | None, Parameter(help="Deliveries before a message is dead; 0: no end. Default 5.")
+        Attempts, Parameter(help="Deliveries before a message is dead; 0: no end. Default 5.")
     ] = None
     backoff: Annotated[
         ClearableBackoff,
         Parameter(help="Wait after a failure: 5s, or INITIAL:FACTOR:MAX such as 1s:2:1h."),
     ] = None
     retention: Annotated[
-        Duration | None, Parameter(help="Keep finished messages this long. Default 0.")
+        Retention, Parameter(help="Keep finished messages this long. Default 0.")
     ] = None
     dead_retention: Annotated[
         ClearableDuration, Parameter(help="Keep dead messages this long. Default: for ever.")
@@ -82,7 +87,7 @@ class Settings:
     dead_letter: Annotated[ClearableName, Parameter(help="Move dead messages to this queue.")] = (
         None
     )
-    max_body: Annotated[Size | None, Parameter(help="Largest body. Default 16MiB.")] = None
+    max_body: Annotated[MaxBody, Parameter(help="Largest body. Default 16MiB.")] = None
     expires: Annotated[
         ClearableDuration, Parameter(help="Delete messages this long after their sending.")
     ] = None
@@ -92,7 +97,7 @@ class Settings:
     rate: Annotated[
         ClearableRate, Parameter(help="Deliveries over all channels: 5/s, 100/min.")
     ] = None
-    burst: Annotated[int | None, Parameter(help="How many --rate lets through at once.")] = None
+    burst: Annotated[Burst, Parameter(help="How many --rate lets through at once.")] = None
 
     def chosen(self) -> dict[str, Any]:
         """What create() and set() take."""
@@ -111,13 +116,20 @@ class Settings:
     def limits(self) -> bool:
         return any(item is not None for item in (self.max_concurrency, self.rate, self.burst))
 
+    def check_limits(self) -> None:
+        """Before anything is created: what is wrong with the limits."""
+        burst = 1 if self.burst is None else self.burst
+        policy_row(value(self.max_concurrency), value(self.rate), burst)
+
     def apply_limits(self, target: Queue) -> None:
         """set_limit() sets the whole limit: keep the part that was not named."""
         now = target.settings()
         concurrency = now.max_concurrency if self.max_concurrency is None else self.max_concurrency
         rate = now.rate if self.rate is None else self.rate
         target.set_limit(
-            max_concurrency=value(concurrency), rate=value(rate), burst=self.burst or 1
+            max_concurrency=value(concurrency),
+            rate=value(rate),
+            burst=now.burst if self.burst is None else self.burst,
         )
 
 
@@ -130,7 +142,9 @@ def create(name: str, /, *, settings: Settings | None = None, session: Context) 
     Args:
         name: The queue.
     """
+    session.creates = True
     settings = settings or Settings()
+    settings.check_limits()
     target = session.queue(name)
     created = target.create(**{k: v for k, v in settings.chosen().items() if v is not None})
     if created and settings.limits():
@@ -154,6 +168,7 @@ def set_(name: str, /, *, settings: Settings | None = None, session: Context) ->
     chosen = settings.chosen()
     if not chosen and not settings.limits():
         raise Refused("nothing to set: name a setting, such as --lease 1m")
+    settings.check_limits()
     target = session.queue(name)
     if chosen:
         target.set(**chosen)
@@ -284,7 +299,12 @@ def purge(name: str, /, *, reset: bool = False, yes: Yes = False, session: Conte
     """
     target = session.queue(name)
     total = target.stats().total
-    session.confirm(f"removing {show.many(total, 'message')} from queue {name!r}", yes)
+    if total or reset:
+        also = ", its totals and its failure log" if reset else ""
+        session.confirm(f"removing {show.many(total, 'message')} from queue {name!r}{also}", yes)
+    elif not yes:  # without a yes, not even what was sent since the count
+        session.done(f"queue {name!r} is empty: nothing to remove", queue=name, removed=0)
+        return
     target.purge(reset=reset)
     session.done(
         f"queue {name!r} is empty: {show.many(total, 'message')} removed", queue=name, removed=total

@@ -110,7 +110,12 @@ def _read(body: str | None, file: Path | None) -> bytes:
     if body is None or body == STDIN:
         if body is None and sys.stdin.isatty():
             raise Refused("the body is missing: give it, or - to type it and end with Ctrl-D")
-        return sys.stdin.buffer.read()
+        found = sys.stdin.buffer.read()
+        if body is None and not found:
+            raise Refused(
+                "the body is missing, and stdin is empty: give it, or '' for an empty one"
+            )
+        return found
     return body.encode("utf-8", "surrogateescape")
 
 

@@ -51,6 +51,14 @@ def shown(url: str) -> str:
     return _QUERY.sub(r"\1***", url)
 
 
+def sqlite_file(url: str) -> Path | None:
+    """The file of a SQLite URL; None for another database, or one in memory."""
+    if not url.startswith("sqlite:///"):
+        return None
+    path = unquote(url.removeprefix("sqlite:///").split("?", 1)[0])
+    return Path(path) if path not in ("", ":memory:") else None
+
+
 def clean(text: str) -> str:
     """A text that cannot move the cursor, colour the terminal or ring its bell."""
     text = text.replace("\t", " ")
@@ -74,8 +82,11 @@ def _console(stderr: bool = False) -> Console:
 def _program() -> str:
     """How to call us again: by name, or by the path of a venv that is not on PATH."""
     own = Path(sys.argv[0])
-    if shutil.which("fairlead") is None and own.name == "fairlead" and own.exists():
-        return shlex.quote(os.path.relpath(own))
+    if shutil.which("fairlead") is None and own.exists():
+        if own.name == "fairlead":
+            return shlex.quote(os.path.relpath(own))
+        if own.name == "__main__.py" and own.parent.name == "fairlead":
+            return f"{shlex.quote(os.path.relpath(sys.executable))} -m fairlead"
     return "fairlead"
 
 
@@ -92,6 +103,7 @@ class Session:
         self.url = url or DEFAULT_URL
         self.given = url  # None: neither --db nor $FAIRLEAD_URL
         self.from_environment = False
+        self.creates = False  # may this command make a SQLite file that is not there?
         self.schema = schema
         self.json = json
         self.pooler = pooler
@@ -105,12 +117,32 @@ class Session:
         self.url = self.given = url
         self.from_environment = False
         self._db = None
+        self.creates = True
 
     @property
     def db(self) -> Database:
         if self._db is None:
+            if not self.creates:
+                self._refuse_a_missing_file()
             self._db = connect(self.url, schema=self.schema, prepare=not self.pooler)
         return self._db
+
+    def _refuse_a_missing_file(self) -> None:
+        """SQLite would make a new file out of every spelling mistake."""
+        file = sqlite_file(self.url)
+        if file is None or file.exists():
+            return
+        create = self.command("queue", "create", "NAME")
+        if self.given is None:
+            raise Refused(
+                f"there is no {file} here, and no other database was named. Name yours with --db "
+                f"or $FAIRLEAD_URL, or create this one with its first queue: {create}"
+            )
+        whose = "$FAIRLEAD_URL" if self.from_environment else "--db"
+        raise Refused(
+            f"the database {file} of {whose} does not exist. Correct the path, or create it with "
+            f"its first queue: {create}"
+        )
 
     def queue(self, name: str) -> Queue:
         return self.db.queue(name)
@@ -133,7 +165,9 @@ class Session:
         """A command of ours to try next, with this session's database, ready to paste."""
         parts = [_program(), *(shlex.quote(str(word)) for word in words)]
         if self.given is not None and not self.from_environment:
-            parts += ["--db", shlex.quote(self.shown)]
+            # A password belongs neither on the screen nor into a shell's history.
+            hidden = self.shown != self.url
+            parts += ["--db", '"$FAIRLEAD_URL"' if hidden else shlex.quote(self.url)]
         if self.schema != "fairlead":
             parts += ["--schema", self.schema]
         if self.pooler:

@@ -20,12 +20,13 @@ from rich.text import Text
 from fairlead.cli import show
 from fairlead.cli.insight import now_of
 from fairlead.cli.parsing import Duration
-from fairlead.cli.session import Context, Session, make_table
+from fairlead.cli.session import Context, Refused, Session, make_table
 from fairlead.values import Stats
 
 RATES = ("sent", "delivered", "finished", "failed")
 _BARS = "▁▂▃▄▅▆▇█"
 _HISTORY = 24
+LEAST = 0.1  # seconds between two looks
 
 
 def _totals(stats: Stats) -> tuple[int, ...]:
@@ -76,7 +77,8 @@ def top(*, every: Duration = 1, once: bool = False, session: Context) -> None:
         every: Seconds between two looks.
         once: Measure for that long, print once and end; for scripts.
     """
-    every = max(float(every), 0.1)
+    if every < LEAST:
+        raise Refused(f"--every must be at least {LEAST} s: each look counts every message")
     meter = Meter()
     stats = session.db.stats()
     meter.sample(stats, time.monotonic())

@@ -1,5 +1,7 @@
 """What is wrong with this database, why it matters, and the command that mends it.
 
+    import fairlead.doctor
+
     for finding in fairlead.doctor.examine(db):
         print(finding.level, finding.what, finding.fix)
 

@@ -63,7 +63,7 @@ def schema(patient: Patient) -> Finding:
             f"the schema is at version {version}, newer than this Fairlead ({brings}); "
             f"it serves clients from version {oldest} on",
             "a roll-out is under way, or this machine was forgotten",
-            "pip install --upgrade fairlead",
+            "upgrade this machine's Fairlead: in its clone, git pull && pip install .",
         )
     return ok("schema", f"schema version {version} is the one this Fairlead brings")
 
@@ -72,7 +72,11 @@ def examine(patient: Patient) -> Iterator[Finding]:
     stats = patient.db.stats()
     now = patient.db.clock()
     found: list[Finding] = []
-    for settings in patient.settings():
+    every = patient.settings()
+    names = {settings.name for settings in every}
+    for settings in every:
+        if settings.dead_letter is not None and settings.dead_letter not in names:
+            found.append(_no_dead_letter(patient, settings.name, settings.dead_letter))
         one = stats.queues.get(settings.name)
         if one is not None:
             found += _queue(patient, settings, one, now)
@@ -124,6 +128,16 @@ def _queue(patient: Patient, settings: Settings, one: Stats, now: int) -> Iterat
             + ("; they are kept for ever" if settings.dead_retention is None else ""),
             patient.command("dead", "list", name),
         )
+
+
+def _no_dead_letter(patient: Patient, name: str, dead_letter: str) -> Finding:
+    return warn(
+        "dead_letter",
+        f"queue {name!r} has the dead-letter queue {dead_letter!r}, which does not exist",
+        f"its dead messages stay in {name!r} instead, where whoever watches {dead_letter!r} does "
+        "not see them",
+        patient.command("queue", "create", dead_letter),
+    )
 
 
 def _leases(patient: Patient, now: int) -> Iterator[Finding]:

@@ -84,6 +84,10 @@ class Wait:
     def left(self) -> float | None:
         return None if self.deadline is None else self.deadline - time.monotonic()
 
+    def over(self) -> bool:
+        left = self.left()
+        return left is not None and left <= 0
+
     def result(self) -> Outcome:
         """The outcome; or raise what went wrong, or that it took too long."""
         if self.error is not None:

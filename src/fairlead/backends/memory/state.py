@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fairlead.backends.base import Row
+from fairlead.backends.base import OPEN, RUNNING, Row
 from fairlead.values import COUNTERS
 
 MINUTE = 60_000_000
@@ -79,6 +79,10 @@ class Message:
     result: bytes | None = None
     error: str | None = None
     finished_at: int | None = None
+    group: Group | None = None
+    progress: int | None = None  # millionths
+    note: str | None = None
+    died_in: Queue | None = None  # the queue it was dead-lettered from
 
     def schedule(self, due_at: int, now: int) -> None:
         """§2.1."""
@@ -113,6 +117,7 @@ class Message:
         return (
             m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, m.priority, m.due_at,
             m.created_at, m.attempts, m.deliveries, m.memo, m.lease_until, m.json, m.recovered,
+            m.group and m.group.name,
         )
         # fmt: on
 
@@ -127,7 +132,65 @@ class Message:
             self.finished_at,
             self.expires_at,
             self.max_attempts,
+            self.progress,
+            self.note,
         )
+
+    @property
+    def outcome_row(self) -> Row:
+        """base.OUTCOME_ROW."""
+        m = self
+        return (m.id, m.key, m.state, m.json, m.result, m.error, m.progress, m.note)
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """§12; two of one name are two groups, so they are equal only to themselves."""
+
+    id: int
+    name: str
+    queue: str
+    on_dead: str
+    created_at: int
+    state: str = OPEN
+    started_at: int | None = None
+    closed_at: int | None = None
+    sent: int = 0
+    done: int = 0
+    dead: int = 0
+    end: Work | None = None
+    abort: Work | None = None
+    abort_for: bool = False  # a member died, and that is what on_dead waits for
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in (OPEN, RUNNING)
+
+    def died(self) -> None:
+        self.dead += 1
+        self.abort_for = self.abort_for or self.on_dead == "a"
+
+
+class Work(NamedTuple):
+    """What a group sends when it closes: a held message, and when it will be due."""
+
+    message: Message
+    due_us: int | None
+    delay_us: int  # from the closing
+
+
+class Event(NamedTuple):
+    """In the order of base.EVENT_ROW, the cursor being a number here."""
+
+    cursor: int
+    at: int
+    kind: str
+    queue: str
+    id: int | None
+    key: str | None
+    channel: str | None
+    delay_us: int | None
+    data: bytes | None
 
 
 class Failure(NamedTuple):
@@ -215,9 +278,16 @@ class Queue:
 class State:
     queues: dict[str, Queue] = field(default_factory=dict[str, Queue])
     permits: dict[int, Permit] = field(default_factory=dict[int, Permit])
-    purged: list[int] = field(default_factory=list[int])  # rows left to sweep, per purge or drop
+    # What maintenance has yet to sweep, per purge or drop.
+    purged: list[list[Message]] = field(default_factory=list[list[Message]])
+    groups: list[Group] = field(default_factory=list[Group])  # closed ones too, by id
+    # Groups that lost a member since they were judged, and when.
+    marks: dict[Group, int] = field(default_factory=dict[Group, int])
+    events: list[Event] = field(default_factory=list[Event])
     last_id: int = 0  # never goes back: an id used twice would revive stale leases
     last_permit: int = 0
+    last_group: int = 0
+    last_event: int = 0
 
 
 def counters(counted: Counter[str]) -> Iterable[int]:

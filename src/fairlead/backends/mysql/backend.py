@@ -1,8 +1,4 @@
-"""The operations on MySQL and MariaDB: one CALL each.
-
-Names, errors and payloads cross as bytes, so that no connection's character set touches them, and
-come back as bytes. Whatever is optional goes in one JSON object.
-"""
+"""The operations on MySQL and MariaDB: one CALL each (groups and events: groups.py)."""
 
 from __future__ import annotations
 
@@ -29,6 +25,16 @@ from fairlead.backends.base import (
 )
 from fairlead.backends.catalogue import Catalogue, parse
 from fairlead.backends.mysql import faults, schema
+from fairlead.backends.mysql.calling import (
+    given,
+    in_bytes,
+    in_hex,
+    lease_list,
+    message_row,
+    peek_row,
+    text,
+)
+from fairlead.backends.mysql.groups import Groups
 from fairlead.backends.mysql.schema import CLIENT
 from fairlead.backends.mysql.sending import send_many
 
@@ -38,43 +44,16 @@ PORTION = 10_000  # leases in one CALL
 _QUEUE_KEYS = ("name", "created_at", *QUEUE_DEFAULTS)
 
 
-def _text(value: Any) -> Any:
-    return value.decode() if isinstance(value, bytes | bytearray) else value
-
-
-def _bytes(value: str | None) -> bytes | None:
-    return None if value is None else value.encode()
-
-
-def _options(**options: Any) -> str:
-    return json.dumps({name: value for name, value in options.items() if value is not None})
-
-
-def _leases(leases: Sequence[Lease]) -> str:
-    return f"[{','.join([f'[{id},{delivery}]' for id, delivery in leases])}]"
-
-
-def _row(row: Row) -> Row:
-    """A message's columns, with its names as text."""
-    return (row[0], _text(row[1]), *row[2:4], _text(row[4]), row[5], _text(row[6]), *row[7:])
-
-
-def _peek_row(row: Row) -> Row:
-    return (*_row(row)[:16], _text(row[16]), row[17], _text(row[18]), *row[19:])
-
-
-class MysqlBackend:
+class MysqlBackend(Groups):
     dialect = "mysql"
 
     def __init__(self, prefix: str = "fairlead_") -> None:
         self.prefix = schema.check_prefix(prefix)
-        text = schema.named((Path(__file__).parent / "statements.sql").read_text("utf-8"), prefix)
-        self._sql = Catalogue(parse(text, "%s"))
-        self._send_one = self._call("send_one", 16)
-        self._consume = self._call("consume", 6)
-
-    def _call(self, name: str, arguments: int) -> str:
-        return f"CALL {self.prefix}{name}({', '.join(['%s'] * arguments)})"
+        path = Path(__file__).parent / "statements.sql"
+        statements = schema.named(path.read_text("utf-8"), prefix)
+        self._sql = Catalogue(parse(statements, "%s"))
+        self._send_one = self.call("send_one", 18)
+        self._consume = self.call("consume", 6)
 
     def translate(self, code: str, message: str) -> Exception | str | None:
         return faults.translate(code, message, self.prefix)
@@ -92,36 +71,36 @@ class MysqlBackend:
     # --- queues ------------------------------------------------------------------------------
     def queue_create(self, name: str, columns: Mapping[str, Value], now: int | None) -> Op[bool]:
         options = json.dumps({**columns, "now": now})
-        rows = yield self._call("queue_create", 2), (name.encode(), options)
+        rows = yield self.call("queue_create", 2), (name.encode(), options)
         return bool(rows[0][0])
 
     def queue_set(self, name: str, columns: Mapping[str, Value], now: int | None) -> Op[None]:
-        yield self._call("queue_set", 2), (name.encode(), json.dumps(dict(columns)))
+        yield self.call("queue_set", 2), (name.encode(), json.dumps(dict(columns)))
 
     def queues(self, name: str | None) -> Op[list[dict[str, Any]]]:
-        rows = yield self._call("queues", 1), (_bytes(name),)
-        return [dict(zip(_QUEUE_KEYS, map(_text, row), strict=True)) for row in rows]
+        rows = yield self.call("queues", 1), (in_bytes(name),)
+        return [dict(zip(_QUEUE_KEYS, map(text, row), strict=True)) for row in rows]
 
     def queue_purge(self, name: str, reset: bool, now: int | None) -> Op[None]:
-        options = _options(reset=int(reset), now=now)
-        yield self._call("queue_purge", 2), (name.encode(), options)
+        options = given(reset=int(reset), now=now)
+        yield self.call("queue_purge", 2), (name.encode(), options)
 
     def queue_drop(self, name: str, now: int | None) -> Op[bool]:
-        rows = yield self._call("queue_drop", 2), (name.encode(), _options(now=now))
+        rows = yield self.call("queue_drop", 2), (name.encode(), given(now=now))
         return bool(rows[0][0])
 
     # --- policies ----------------------------------------------------------------------------
     def policy_set(self, queue: str, channel: str, policy: PolicyRow, now: int | None) -> Op[None]:
         options = json.dumps(dict(zip(base.POLICY_COLUMNS, policy, strict=True)))
-        yield self._call("policy_set", 3), (queue.encode(), channel.encode(), options)
+        yield self.call("policy_set", 3), (queue.encode(), channel.encode(), options)
 
     def policy_clear(self, queue: str, channel: str, now: int | None) -> Op[bool]:
-        rows = yield self._call("policy_clear", 2), (queue.encode(), channel.encode())
+        rows = yield self.call("policy_clear", 2), (queue.encode(), channel.encode())
         return bool(rows[0][0])
 
     def channels(self, queue: str, limit: int, now: int | None) -> Op[Rows]:
-        rows = yield self._call("channels", 2), (queue.encode(), limit)
-        return [(_text(row[0]), *row[1:]) for row in rows]
+        rows = yield self.call("channels", 2), (queue.encode(), limit)
+        return [(text(row[0]), *row[1:]) for row in rows]
 
     # --- messages ----------------------------------------------------------------------------
     def send(
@@ -132,16 +111,16 @@ class MysqlBackend:
                 return []
             return (yield from send_many(self._sql, self.prefix, queue, items, now))
         (channel, body, is_json, rank, due, delay, key, conflict) = items[0][:8]
-        (version, type_, headers, lease, max_attempts, expires) = items[0][8:]
-        names = (queue.encode(), channel.encode(), body, is_json, rank, due, delay, _bytes(key))
-        rest = (headers, lease, max_attempts, expires, now)
-        rows = yield self._send_one, (*names, conflict, version, _bytes(type_), *rest)
-        id, outcome = rows[0][0], _text(rows[0][1])
+        (version, type_, headers, lease, max_attempts, expires, max_wait, group) = items[0][8:]
+        names = (queue.encode(), channel.encode(), body, is_json, rank, due, delay, in_bytes(key))
+        rest = (headers, lease, max_attempts, expires, max_wait, in_bytes(group), now)
+        rows = yield self._send_one, (*names, conflict, version, in_bytes(type_), *rest)
+        id, outcome = rows[0][0], text(rows[0][1])
         return [(0 if outcome == base.FULL else id, outcome)]
 
     def receive(self, queue: str, args: Receive, memory: Memory, now: int | None) -> Op[Received]:
         types = args.types
-        options = _options(
+        options = given(
             lease_us=args.lease_us,
             version=args.version,
             types=None if types is None else [name.encode().hex().upper() for name in types],
@@ -151,13 +130,13 @@ class MysqlBackend:
             now=now,
         )
         # Sorted, so that two calls which share messages lock them in one order.
-        acks = _leases(sorted(set(args.acks))) if args.acks else "[]"
-        place = (_bytes(memory.channel), memory.credit)
+        acks = lease_list(sorted(set(args.acks))) if args.acks else "[]"
+        place = (in_bytes(memory.channel), memory.credit)
         rows: Rows = yield self._consume, (queue.encode(), args.n, *place, acks, options)
         last = rows.pop()
-        memory.channel, memory.credit = _text(last[1]), last[5]
+        memory.channel, memory.credit = text(last[1]), last[5]
         lost: list[int] = json.loads(last[3])
-        return Received([_row(row) for row in rows], None if rows else last[8], lost)
+        return Received([message_row(row) for row in rows], None if rows else last[8], lost)
 
     def _verb(
         self, name: str, queue: str, leases: Sequence[Lease], *rest: Value, **options: Any
@@ -166,16 +145,16 @@ class MysqlBackend:
         leases = list(dict.fromkeys(leases))
         if not leases:
             return ([], None)
-        text, given = self._call(name, 3 + len(rest)), _options(**options)
+        call, wanted = self.call(name, 3 + len(rest)), given(**options)
         if len(leases) <= PORTION:
-            [row] = yield text, (queue.encode(), _leases(leases), *rest, given)
+            [row] = yield call, (queue.encode(), lease_list(leases), *rest, wanted)
             return (json.loads(row[0]), *row[1:])
         yield BEGIN
         lost: list[int] = []
         last: Row = ()
         for start in range(0, len(leases), PORTION):
-            some = _leases(leases[start : start + PORTION])
-            [row] = yield text, (queue.encode(), some, *rest, given)
+            some = lease_list(leases[start : start + PORTION])
+            [row] = yield call, (queue.encode(), some, *rest, wanted)
             lost += json.loads(row[0])
             last = row[1:] if not last or row[1:] != (None,) else last
         return (lost, *last)
@@ -273,12 +252,25 @@ class MysqlBackend:
         options = {"strict": int(strict), "now": now}
         return (yield from self._verb("release", queue, sorted(leases), **options))[0]
 
+    def progress(
+        self,
+        queue: str,
+        leases: Sequence[Lease],
+        progress: int | None,
+        note: str | None,
+        strict: bool,
+        now: int | None,
+    ) -> Op[list[int]]:
+        options = {"millionths": progress, "strict": int(strict), "now": now}
+        rest = (in_bytes(note),)
+        return (yield from self._verb("progress", queue, sorted(leases), *rest, **options))[0]
+
     def cancel(
         self, queue: str, id: int | None, key: str | None, force: bool, now: int | None
     ) -> Op[str]:
-        options = _options(force=int(force), now=now)
-        rows = yield self._call("cancel", 4), (queue.encode(), id, _bytes(key), options)
-        return _text(rows[0][0])
+        options = given(force=int(force), now=now)
+        rows = yield self.call("cancel", 4), (queue.encode(), id, in_bytes(key), options)
+        return text(rows[0][0])
 
     def reschedule(
         self,
@@ -290,43 +282,63 @@ class MysqlBackend:
         rank: int | None,
         now: int | None,
     ) -> Op[str]:
-        options = _options(due_us=due_us, delay_us=delay_us, rank=rank, now=now)
-        rows = yield self._call("reschedule", 4), (queue.encode(), id, _bytes(key), options)
-        return _text(rows[0][0])
+        options = given(due_us=due_us, delay_us=delay_us, rank=rank, now=now)
+        rows = yield self.call("reschedule", 4), (queue.encode(), id, in_bytes(key), options)
+        return text(rows[0][0])
 
     def redrive(
         self, queue: str, to: str | None, limit: int, delay_us: int, now: int | None
     ) -> Op[int]:
-        options = _options(delay_us=delay_us, now=now)
-        rows = yield self._call("redrive", 4), (queue.encode(), _bytes(to), limit, options)
+        options = given(delay_us=delay_us, now=now)
+        rows = yield self.call("redrive", 4), (queue.encode(), in_bytes(to), limit, options)
         return rows[0][0]
 
     def discard(self, queue: str, state: str, limit: int, now: int | None) -> Op[int]:
-        options = _options(now=now)
-        rows = yield self._call("discard", 4), (queue.encode(), state, limit, options)
+        options = given(now=now)
+        rows = yield self.call("discard", 4), (queue.encode(), state, limit, options)
         return rows[0][0]
+
+    # --- batches -----------------------------------------------------------------------------
+    def batch(
+        self,
+        sets: Sequence[tuple[str, str, PolicyRow]],
+        clears: Sequence[tuple[str, str]],
+        sends: Sequence[tuple[str, Sequence[SendRow]]],
+        now: int | None,
+    ) -> Op[list[list[tuple[int, str]]]]:
+        yield BEGIN
+        if sets:
+            rows = [(in_hex(queue), in_hex(channel), *policy) for queue, channel, policy in sets]
+            yield self.call("policies_set", 1), (json.dumps(rows),)
+        if clears:
+            names = [(in_hex(queue), in_hex(channel)) for queue, channel in clears]
+            yield self.call("policies_clear", 1), (json.dumps(names),)
+        outcomes: list[list[tuple[int, str]]] = []
+        for queue, items in sends:
+            outcomes.append((yield from self.send(queue, items, now)))
+        return outcomes
 
     # --- permits -----------------------------------------------------------------------------
     def permit_create(self, name: str, ttl_us: int, now: int | None) -> Op[int]:
-        rows = yield self._call("permit_create", 3), (name.encode(), ttl_us, now)
+        rows = yield self.call("permit_create", 3), (name.encode(), ttl_us, now)
         return rows[0][0]
 
     def permit_extend(self, permit: int, ttl_us: int, now: int | None) -> Op[bool]:
-        rows = yield self._call("permit_extend", 3), (permit, ttl_us, now)
+        rows = yield self.call("permit_extend", 3), (permit, ttl_us, now)
         return bool(rows[0][0])
 
     def permit_close(self, permit: int, now: int | None) -> Op[None]:
-        yield self._call("permit_close", 1), (permit,)
+        yield self.call("permit_close", 1), (permit,)
 
     def permits(self, now: int | None) -> Op[Rows]:
-        rows = yield self._call("permits", 1), (now,)
-        return [(row[0], _text(row[1]), *row[2:]) for row in rows]
+        rows = yield self.call("permits", 1), (now,)
+        return [(row[0], text(row[1]), *row[2:]) for row in rows]
 
     # --- insight -----------------------------------------------------------------------------
     def get(self, queue: str, id: int | None, key: str | None, now: int | None) -> Op[Row | None]:
-        call = self._call("get", 4)
-        rows = yield call, (queue.encode(), id, _bytes(key), _options(now=now))
-        return _peek_row(rows[0]) if rows else None
+        call = self.call("get", 4)
+        rows = yield call, (queue.encode(), id, in_bytes(key), given(now=now))
+        return peek_row(rows[0]) if rows else None
 
     def peek(
         self,
@@ -337,16 +349,16 @@ class MysqlBackend:
         after: int,
         now: int | None,
     ) -> Op[Rows]:
-        options = _options(state=state, channel=channel, after=after, now=now)
-        rows = yield self._call("peek", 3), (queue.encode(), n, options)
-        return [_peek_row(row) for row in rows]
+        options = given(state=state, channel=channel, after=after, now=now)
+        rows = yield self.call("peek", 3), (queue.encode(), n, options)
+        return [peek_row(row) for row in rows]
 
     def stats(self, queue: str | None, now: int | None) -> Op[Rows]:
-        rows = yield self._call("stats", 2), (_bytes(queue), _options(now=now))
-        return [(_text(row[0]), *row[1:-1], _text(row[-1])) for row in rows]
+        rows = yield self.call("stats", 2), (in_bytes(queue), given(now=now))
+        return [(text(row[0]), *row[1:-1], text(row[-1])) for row in rows]
 
     def history(self, queue: str, since: int, now: int | None) -> Op[Rows]:
-        rows = yield self._call("history_of", 2), (queue.encode(), since)
+        rows = yield self.call("history_of", 2), (queue.encode(), since)
         return list(rows)
 
     def facts(
@@ -356,7 +368,7 @@ class MysqlBackend:
         if row is None:
             return None
         found = yield from self.queues(queue)
-        rows = yield self._call("facts", 3), (queue.encode(), row[0], _options(now=now))
+        rows = yield self.call("facts", 3), (queue.encode(), row[0], given(now=now))
         if not found or not rows:
             return None  # gone between two statements
         facts = rows[0]
@@ -364,19 +376,29 @@ class MysqlBackend:
         return Facts(row, facts[0], columns, tuple(facts[1:9]), *facts[9:])
 
     def failures(self, queue: str, id: int | None, key: str | None, n: int) -> Op[Rows]:
-        rows = yield self._call("failures", 4), (queue.encode(), id, _bytes(key), n)
+        rows = yield self.call("failures", 4), (queue.encode(), id, in_bytes(key), n)
         return [
-            (_text(row[0]), row[1], _text(row[2]), *row[3:5], _text(row[5]), row[6], _text(row[7]))
+            (text(row[0]), row[1], text(row[2]), *row[3:5], text(row[5]), row[6], text(row[7]))
             for row in rows
         ]
 
     def trace(self, key: str) -> Op[Rows]:
-        rows = yield self._call("trace", 1), (key.encode(),)
-        return [tuple(map(_text, row)) for row in rows]
+        rows = yield self.call("trace", 1), (key.encode(),)
+        return [tuple(map(text, row)) for row in rows]
+
+    def outcomes(
+        self, queue: str, ids: Sequence[int], keys: Sequence[str], now: int | None
+    ) -> Op[Rows]:
+        wanted = (json.dumps(list(ids)), json.dumps([in_hex(key) for key in keys]))
+        rows = yield self.call("outcomes", 4), (queue.encode(), *wanted, now)
+        return [
+            (row[0], text(row[1]), text(row[2]), *row[3:5], text(row[5]), row[6], text(row[7]))
+            for row in rows
+        ]
 
     # --- care --------------------------------------------------------------------------------
     def maintain(self, limit: int, now: int | None) -> Op[tuple[int, int, int, int, bool]]:
-        rows = yield self._call("maintain", 2), (limit, _options(now=now))
+        rows = yield self.call("maintain", 2), (limit, given(now=now))
         activated, recovered, killed, purged, more = rows[0]
         return activated, recovered, killed, purged, bool(more)
 

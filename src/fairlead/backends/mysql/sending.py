@@ -12,6 +12,7 @@ middle deadlock: several keys are written after the rows, sorted.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,24 +39,38 @@ class Sender:
     max_body: int
     expires_us: int | None
     max_size: int | None
+    events: int
     now: int
     step: int  # between two consecutive ids
     packet: int
     policies: int
+    # The groups of the items by name: (id, started).
+    groups: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
 
-    def row(self, item: SendRow, with_key: bool) -> str:
-        """One row of VALUES. All of it literals: no driver has to look at thousands of values."""
+    def row(self, item: SendRow, with_key: bool, created: int | None = None) -> str:
+        """One row of VALUES. All of it literals: no driver has to look at thousands of values.
+
+        ``created`` is when the message that it replaces was; only those of a call with groups, and
+        those, end with a group.
+        """
         (channel, body, is_json, rank, due, delay, key, _) = item[:8]
-        (version, type_, headers, lease_us, max_attempts, expires) = item[8:]
+        (version, type_, headers, lease_us, max_attempts, expires, max_wait, group) = item[8:]
         due = self.now + delay if due is None else due
-        ready = due <= self.now
+        if max_wait is not None:
+            due = min(due, (self.now if created is None else created) + max_wait)
+        state, tail = "r" if due <= self.now else "s", ")"
+        if group is not None:
+            id, started = self.groups[group]
+            state, tail = state if started else "h", f",{id})"
+        elif self.groups or created is not None:
+            tail = ",NULL)"
         expires = self.expires_us if expires is None else expires
         return (
-            f"{self.lane},'{'r' if ready else 's'}',{version},X'{channel.encode().hex()}',{rank},"
-            f"{due},{0 if ready else due},{1 if is_json else 0},{self.now},"
+            f"{self.lane},'{state}',{version},X'{channel.encode().hex()}',{rank},"
+            f"{due},{due if state == 's' else 0},{1 if is_json else 0},{self.now},"
             f"{_number(None if expires is None else self.now + expires)},{_number(lease_us)},"
             f"{_number(max_attempts)},{_name(key if with_key else None)},{_name(type_)},"
-            f"{literal(headers)},X'{body.hex()}')"
+            f"{literal(headers)},X'{body.hex()}'{tail}"
         )
 
 
@@ -66,6 +81,10 @@ class Plan:
     outcomes: list[tuple[int, str]]
     new: list[int] = field(default_factory=list[int])  # positions of the items to insert
     replaced: dict[int, int] = field(default_factory=dict[int, int])  # position -> id
+    # Of those by id: when it was created (None: it is done, and re-armed) and its group.
+    before: dict[int, tuple[int | None, int | None]] = field(
+        default_factory=dict[int, "tuple[int | None, int | None]"]
+    )
     dead: list[int] = field(default_factory=list[int])  # ids that lose their key
 
 
@@ -93,6 +112,11 @@ def send_many(
         if len(item[1]) > sender.max_body:
             raise BodyTooLarge(len(item[1]), sender.max_body)
     last = {item[6]: i for i, item in enumerate(items) if item[6] is not None}
+    groups = sorted({item[15] for item in items if item[15] is not None}, key=str.encode)
+    if groups:
+        # Their rows before any message; those that are not there are made once they are needed.
+        yield from _join(prefix, sender, queue, groups, create=False)
+    known = dict(sender.groups)
     if last:
         yield sql.savepoint, ()
     for _ in range(TRIES):
@@ -107,15 +131,22 @@ def send_many(
             ]
         if not (yield from _lock(sql, plan, items)):
             continue
+        if groups:
+            wanted = {items[i][15] for i in (*plan.new, *plan.replaced)} - {None, *sender.groups}
+            yield from _join(prefix, sender, queue, sorted(wanted, key=str.encode), create=True)
         for start in range(0, len(plan.dead), ROWS):
             yield f"{sql.free_keys} {_ids(plan.dead[start : start + ROWS])}", ()
         if not (yield from _insert(sql, sender, items, plan)):
             yield sql.take_back, ()
+            sender.groups = dict(known)  # those that were made since are gone
             continue
+        yield from _leave(prefix, sender, items, plan)
         yield from _replace(sql, sender, items, plan)
         if plan.new:
             minute = sender.now - sender.now % MINUTE
             yield sql.count_sent, (sender.queue_id, minute, len(plan.new))
+        if groups or sender.events:
+            yield from _tell(prefix, sender, items, plan)
         return [
             (plan.outcomes[last.get(item[6], i)][0], plan.outcomes[i][1])
             for i, item in enumerate(items)
@@ -185,12 +216,51 @@ def _lock(sql: Catalogue, plan: Plan, items: Sequence[SendRow]) -> Op[bool]:
     for start in range(0, len(ids), ROWS):
         some = ids[start : start + ROWS]
         rows = yield f"{sql.lock_holders} {_ids(some)} {sql.for_update}", ()
-        found = {id: (_text(key or b""), _text(state)) for id, key, state in rows}
+        found = {row[0]: row[1:] for row in rows}
         for id in some:
-            key, state = found.get(id, ("", "x"))
-            if key != expected[id] or state in ("l", "x"):
+            key, state, created, group = found.get(id, (b"", "x", 0, None))
+            state = _text(state)
+            if _text(key or b"") != expected[id] or state in ("l", "x"):
                 return False
+            plan.before[id] = (None, None) if state == "d" else (created, group)
     return True
+
+
+def _join(prefix: str, sender: Sender, queue: str, names: Sequence[str], create: bool) -> Op[None]:
+    """Lock open groups in share mode, in one order, and note them."""
+    wanted = json.dumps([name.encode().hex() for name in names])
+    arguments = (wanted, queue.encode(), int(create), sender.now)
+    [(found,)] = yield f"CALL {prefix}groups_join(%s, %s, %s, %s)", arguments
+    for name, id, started in json.loads(found):
+        sender.groups[bytes.fromhex(name).decode()] = (id, started)
+
+
+def _leave(prefix: str, sender: Sender, items: Sequence[SendRow], plan: Plan) -> Op[None]:
+    """Replaced messages leave the group they had, unless the new send belongs to it too."""
+    left: list[int] = []
+    for i, id in plan.replaced.items():
+        group = items[i][15]
+        old, new = plan.before[id][1], None if group is None else sender.groups[group][0]
+        if old is not None and old != new:
+            left.append(id)
+    for start in range(0, len(left), ROWS):
+        some = ",".join(map(str, left[start : start + ROWS]))
+        yield f"CALL {prefix}members_left(%s)", (some,)
+
+
+def _tell(prefix: str, sender: Sender, items: Sequence[SendRow], plan: Plan) -> Op[None]:
+    """The members of groups, how many were sent to each, and the events."""
+    sent = sorted((*plan.new, *plan.replaced))
+    members = [plan.outcomes[i][0] for i in sent if items[i][15] is not None]
+    counts = Counter(sender.groups[items[i][15]][0] for i in sent if items[i][15] is not None)
+    marks = json.dumps(list(counts.items()))
+    for start in range(0, len(members), ROWS):
+        some = json.dumps(members[start : start + ROWS])
+        yield f"CALL {prefix}members_joined(%s, %s)", (some, "[]" if start else marks)
+    if sender.events:
+        for start in range(0, len(sent), ROWS):
+            some = ",".join(str(plan.outcomes[i][0]) for i in sent[start : start + ROWS])
+            yield f"CALL {prefix}created(%s, %s, %s)", (sender.queue_id, some, sender.now)
 
 
 def _chunks(rows: Iterator[tuple[int, str]], most: int) -> Iterator[list[tuple[int, str]]]:
@@ -219,7 +289,10 @@ def _insert(sql: Catalogue, sender: Sender, items: Sequence[SendRow], plan: Plan
     for chunk in _chunks(rows, _most(sender)):
         if one:
             yield sql.no_id, ()
-        head = sql.insert_keyed if one else sql.insert
+        if sender.groups:
+            head = sql.insert_keyed_grouped if one else sql.insert_grouped
+        else:
+            head = sql.insert_keyed if one else sql.insert
         yield f"{head} {','.join(row for _, row in chunk)}", ()
         [(first,)] = yield sql.first_id, ()
         for n, (i, _) in enumerate(chunk):
@@ -235,6 +308,10 @@ def _insert(sql: Catalogue, sender: Sender, items: Sequence[SendRow], plan: Plan
 
 
 def _replace(sql: Catalogue, sender: Sender, items: Sequence[SendRow], plan: Plan) -> Op[None]:
-    rows = ((i, f"({id},{sender.row(items[i], True)}") for i, id in plan.replaced.items())
+    def row(i: int, id: int) -> str:
+        created = plan.before[id][0]
+        return f"({id},{sender.row(items[i], True, sender.now if created is None else created)}"
+
+    rows = ((i, row(i, id)) for i, id in plan.replaced.items())
     for chunk in _chunks(rows, _most(sender)):
         yield f"{sql.replace} {','.join(row for _, row in chunk)} {sql.replacing}", ()

@@ -34,6 +34,17 @@ INSERT IGNORE INTO fairlead_message (lane, state, version, channel, `rank`, due_
     created_at, expires_at, lease_us, max_attempts, `key`, type, headers, body)
 VALUES
 
+-- name: insert_grouped()
+-- The same where some of the rows have a group.
+INSERT INTO fairlead_message (lane, state, version, channel, `rank`, due_at, wake_at, json, created_at,
+    expires_at, lease_us, max_attempts, `key`, type, headers, body, group_id)
+VALUES
+
+-- name: insert_keyed_grouped()
+INSERT IGNORE INTO fairlead_message (lane, state, version, channel, `rank`, due_at, wake_at, json,
+    created_at, expires_at, lease_us, max_attempts, `key`, type, headers, body, group_id)
+VALUES
+
 -- name: no_id()
 -- An INSERT that makes no row leaves the last id as it was.
 SELECT LAST_INSERT_ID(0)
@@ -41,7 +52,7 @@ SELECT LAST_INSERT_ID(0)
 -- name: replace()
 -- The rows, which begin with an id that exists, are put behind it, then `replacing`.
 INSERT INTO fairlead_message (id, lane, state, version, channel, `rank`, due_at, wake_at, json,
-    created_at, expires_at, lease_us, max_attempts, `key`, type, headers, body)
+    created_at, expires_at, lease_us, max_attempts, `key`, type, headers, body, group_id)
 VALUES
 
 -- name: replacing()
@@ -50,7 +61,8 @@ ON DUPLICATE KEY UPDATE version = VALUES(version), channel = VALUES(channel), `r
     due_at = VALUES(due_at), wake_at = VALUES(wake_at), json = VALUES(json),
     created_at = IF(state = 'd', VALUES(created_at), created_at), expires_at = VALUES(expires_at),
     lease_us = VALUES(lease_us), max_attempts = VALUES(max_attempts), type = VALUES(type),
-    headers = VALUES(headers), body = VALUES(body), attempts = 0, memo = NULL, error = NULL,
+    headers = VALUES(headers), body = VALUES(body), group_id = VALUES(group_id), progress = NULL,
+    note = NULL, attempts = 0, memo = NULL, error = NULL,
     result = NULL, recovered = 0, begun = 0, state = VALUES(state)
 
 -- name: first_id()
@@ -64,7 +76,7 @@ SELECT id, `key`, state FROM fairlead_message FORCE INDEX (`key`) WHERE `key` IN
 AND lane =
 
 -- name: lock_holders()
-SELECT id, `key`, state FROM fairlead_message FORCE INDEX (PRIMARY) WHERE id IN
+SELECT id, `key`, state, created_at, group_id FROM fairlead_message FORCE INDEX (PRIMARY) WHERE id IN
 
 -- name: for_update()
 ORDER BY id FOR UPDATE

@@ -26,6 +26,7 @@ from fairlead.backends.base import (
 )
 from fairlead.backends.catalogue import parse
 from fairlead.backends.postgres import bulk, faults
+from fairlead.backends.postgres.groups import Groups
 from fairlead.backends.postgres.insight import Insight
 from fairlead.backends.postgres.literals import array, leases, numbers, or_none, queue_dict, texts
 from fairlead.backends.postgres.memory import START, Hint, Hints
@@ -46,7 +47,7 @@ def _order(row: Row) -> tuple[int, int, int]:
     return -row[7], row[8], row[0]
 
 
-class PostgresBackend(Verbs, Insight):
+class PostgresBackend(Verbs, Insight, Groups):
     dialect = "postgresql"
 
     def __init__(self, schema: str = "fairlead") -> None:
@@ -142,38 +143,43 @@ class PostgresBackend(Verbs, Insight):
     ) -> Op[list[tuple[int, str]]]:
         if len(items) == 1 and items[0][6] is None:
             row = items[0]
-            params = (queue, *row[:6], *row[8:], now)
-            sent = yield self.statements["send_plain"], params
-            return sent or (yield self.statements["send_one"], params)
-        if len(items) >= BULK and not any(item[6] for item in items):
+            params = (queue, *row[:6], *row[8:14])
+            if row[15] is None:
+                sent = yield self.statements["send_plain"], (*params, now)
+                if sent:
+                    return sent
+            return (yield self.statements["send_one"], (*params, row[15], now))
+        if len(items) >= BULK and not any(item[6] or item[15] for item in items):
             sent = yield from self._send_bulk(queue, items, now)
             if sent is not None:
                 return sent
+        return (yield self.statements["send_rows"], self._send_params(queue, items, now))
+
+    def _send_params(
+        self, queue: str, items: Sequence[SendRow], now: int | None
+    ) -> tuple[Any, ...]:
         columns = list(zip(*items, strict=True))
-        text = {i: or_none(list(columns[i])) for i in (6, 9, 10)}
-        numeric = {i: array(columns[i]) for i in (2, 3, 4, 5, 8, 11, 12, 13)}
+        text = {i: or_none(list(columns[i])) for i in (6, 9, 10, 15)}
+        numeric = {i: array(columns[i]) for i in (2, 3, 4, 5, 8, 11, 12, 13, 14)}
         return (
-            yield (
-                self.statements["send_rows"],
-                (
-                    queue,
-                    list(columns[0]),
-                    list(columns[1]),
-                    numeric[2],
-                    numeric[3],
-                    numeric[4],
-                    numeric[5],
-                    text[6],
-                    "".join(columns[7]),
-                    numeric[8],
-                    text[9],
-                    text[10],
-                    numeric[11],
-                    numeric[12],
-                    numeric[13],
-                    now,
-                ),
-            )
+            queue,
+            list(columns[0]),
+            list(columns[1]),
+            numeric[2],
+            numeric[3],
+            numeric[4],
+            numeric[5],
+            text[6],
+            "".join(columns[7]),
+            numeric[8],
+            text[9],
+            text[10],
+            numeric[11],
+            numeric[12],
+            numeric[13],
+            numeric[14],
+            text[15],
+            now,
         )
 
     def _send_bulk(
@@ -356,6 +362,10 @@ class PostgresBackend(Verbs, Insight):
         return (yield self.statements["permits"], (now,))
 
     # --- care --------------------------------------------------------------------------------
+    def sleep(self, queue: str, who: int, us: int) -> Op[None]:
+        """The listener ``who`` sleeps for this queue ("": for any) so long; 0: no longer."""
+        yield self.statements["sleep"], (queue, who, us)
+
     def maintain(self, limit: int, now: int | None) -> Op[tuple[int, int, int, int, bool]]:
         rows = yield self.statements["maintain"], (limit, now)
         activated, recovered, killed, purged, more = rows[0]

@@ -61,9 +61,8 @@ def pack(
 
 
 def _tail(row: SendRow, lane: int, now: int, expires_us: int | None) -> bytes:
-    channel, _, is_json, rank, due_us, delay_us, _, _, version, type, headers, lease, most, own = (
-        row
-    )
+    channel, _, is_json, rank, due_us, delay_us = row[:6]
+    version, type, headers, lease, most, own = row[8:14]
     due = now + delay_us if due_us is None else due_us
     expires = expires_us if own is None else own
     return b"".join(

@@ -4,8 +4,9 @@
 
 -- fragment: row
 m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at, m.created_at, m.attempts,
-m.deliveries, m.memo, m.lease_until, m.json, m.recovered::int, m.state::text, m.result, m.error,
-m.finished_at, m.expires_at, m.max_attempts
+m.deliveries, m.memo, CASE WHEN m.state <> 'h' THEN m.lease_until END, m.json, m.recovered::int,
+(SELECT g.name FROM fairlead.group_ g WHERE g.id = m.group_id), m.state::text, m.result, m.error,
+m.finished_at, m.expires_at, m.max_attempts, m.progress, m.note
 
 -- fragment: policy
 p.max_concurrency, p.rate_count, p.rate_period_us, p.burst, p.weight, p.paused, p.ordered, p.max_size
@@ -68,8 +69,10 @@ WITH a AS (
     :lease::bigint AS lease, :max_attempts::int AS max_attempts, :expires::bigint AS expires,
     fairlead.now_us(:now::bigint) AS now OFFSET 0
 ), q AS (
-  SELECT o.id, o.lane, o.expires_us FROM fairlead.queue o, a
-  WHERE o.name = a.queue AND o.max_size IS NULL AND octet_length(a.body) <= o.max_body
+  SELECT o.id, o.lane, o.expires_us, statement_timestamp() <> transaction_timestamp() OR EXISTS (
+    SELECT 1 FROM fairlead.sleeper s WHERE s.queue IN (a.queue, '') AND s.until > a.now) AS wanted
+  FROM fairlead.queue o, a
+  WHERE o.name = a.queue AND o.max_size IS NULL AND o.events = 0 AND octet_length(a.body) <= o.max_body
     AND NOT EXISTS (SELECT 1 FROM fairlead.policy p WHERE p.queue_id = o.id AND p.max_size IS NOT NULL)
 ), m AS (
   INSERT INTO fairlead.message (due_at, created_at, lease_us, expires_at, lane, rank, version, max_attempts, json,
@@ -81,18 +84,18 @@ WITH a AS (
   FROM q, a RETURNING id
 ), t AS (
   INSERT INTO fairlead.tally (queue_id, at, sent) SELECT q.id, a.now, 1 FROM q, a)
-SELECT id, 's' FROM m
+SELECT m.id, CASE WHEN q.wanted THEN 's' || pg_notify('fairlead', a.queue)::text ELSE 's' END FROM m, q, a
 
--- name: send_one(queue, channel, body, json, rank, due, delay, version, type, headers, lease, max_attempts, expires, now)
+-- name: send_one(queue, channel, body, json, rank, due, delay, version, type, headers, lease, max_attempts, expires, group, now)
 SELECT * FROM fairlead.send_one(:queue::text, :channel::text, :body::bytea, :json::int, :rank::int, :due::bigint,
   :delay::bigint, :version::int, :type::text, :headers::bytea, :lease::bigint, :max_attempts::int,
-  :expires::bigint, :now::bigint)
+  :expires::bigint, :group::text, :now::bigint)
 
--- name: send_rows(queue, channels, bodies, json, ranks, dues, delays, keys, conflicts, versions, types, headers, leases, max_attempts, expires, now)
+-- name: send_rows(queue, channels, bodies, json, ranks, dues, delays, keys, conflicts, versions, types, headers, leases, max_attempts, expires, max_waits, groups, now)
 SELECT * FROM fairlead.send_rows(:queue::text, :channels::text[], :bodies::bytea[], :json::text::int[],
   :ranks::text::int[], :dues::text::bigint[], :delays::text::bigint[], :keys::text[], :conflicts::text,
   :versions::text::int[], :types::text[], :headers::bytea[], :leases::text::bigint[],
-  :max_attempts::text::int[], :expires::text::bigint[], :now::bigint)
+  :max_attempts::text::int[], :expires::text::bigint[], :max_waits::text::bigint[], :groups::text[], :now::bigint)
 
 -- name: send_open(queue, n, now)
 SELECT lane, now, max_body, expires_us, bulk::int, ids[1], ids[array_upper(ids, 1)], array_to_string(
@@ -136,6 +139,10 @@ SELECT array_to_string(lost, ','), lease_until FROM fairlead.extend_rows(:queue:
 
 -- name: release(queue, ids, deliveries, strict, now)
 SELECT unnest(fairlead.release_rows(:queue::text, :ids::text::bigint[], :deliveries::text::int[], :strict::int <> 0, :now::bigint))
+
+-- name: progress(queue, ids, deliveries, progress, note, strict, now)
+SELECT unnest(fairlead.progress_rows(:queue::text, :ids::text::bigint[], :deliveries::text::int[], :progress::int,
+  :note::text, :strict::int <> 0, :now::bigint))
 
 -- name: cancel(queue, id, key, force, now)
 SELECT fairlead.cancel_row(:queue::text, :id::bigint, :key::text, :force::int <> 0, :now::bigint)
@@ -242,6 +249,59 @@ SELECT * FROM (
   SELECT f.at, q.name, 'error', f.message_id, CASE WHEN f.killed THEN 'x' ELSE 'r' END, f.error
   FROM fairlead.failure f JOIN fairlead.queue q ON q.id = f.queue_id WHERE f.key = :key::text) t
 ORDER BY 1, 4
+
+-- name: group_make(name, queue, on_dead, works, channels, bodies, json, ranks, dues, delays, keys, versions, types, headers, leases, max_attempts, now)
+SELECT fairlead.group_make(:name::text, :queue::text, :on_dead::text, :works::text, :channels::text[], :bodies::bytea[],
+  :json::text::int[], :ranks::text::int[], :dues::text::bigint[], :delays::text::bigint[], :keys::text[],
+  :versions::text::int[], :types::text[], :headers::bytea[], :leases::text::bigint[], :max_attempts::text::int[],
+  :now::bigint)
+
+-- name: group_start(name, now)
+SELECT fairlead.group_start(:name::text, :now::bigint)
+
+-- name: group_cancel(name, now)
+SELECT fairlead.group_cancel(:name::text, :now::bigint)
+
+-- name: group_status(name, limit)
+SELECT * FROM fairlead.group_status(:name::text, :limit::int)
+
+-- name: settle(limit, now)
+SELECT fairlead.settle(:limit::int, :now::bigint)
+
+-- name: policy_sets(queues, channels, max_concurrency, rate_count, rate_period_us, burst, weight, paused, ordered, max_size)
+SELECT count(*) FROM (SELECT fairlead.policy_set(x.queue, x.channel, x.most, x.count, x.period, x.burst, x.weight,
+    x.paused <> 0, x.ordered <> 0, x.size)::text
+  FROM unnest(:queues::text[], :channels::text[], :max_concurrency::text::int[], :rate_count::text::bigint[],
+    :rate_period_us::text::bigint[], :burst::text::int[], :weight::text::int[], :paused::text::int[],
+    :ordered::text::int[], :max_size::text::int[])
+    x(queue, channel, most, count, period, burst, weight, paused, ordered, size) OFFSET 0) y
+
+-- name: policy_clears(queues, channels)
+SELECT count(*) FROM (SELECT fairlead.policy_clear(x.queue, x.channel)
+  FROM unnest(:queues::text[], :channels::text[]) x(queue, channel) OFFSET 0) y
+
+-- name: outcomes(queue, ids, keys, now)
+-- A message that died here and went to the dead-letter queue still counts as dead here.
+WITH a AS (SELECT q.id, q.lane, :ids::text::bigint[] AS ids, :keys::text[] AS keys, fairlead.now_us(:now::bigint) AS now
+           FROM fairlead.queue_row(:queue::text) q)
+SELECT m.id, m.key, CASE WHEN m.lane = a.lane THEN m.state::text ELSE 'x' END, m.json, m.result, m.error, m.progress, m.note
+FROM a, fairlead.message m
+WHERE m.id = ANY (a.ids) AND (m.lane = a.lane OR m.origin = a.id) AND (m.expires_at IS NULL OR m.expires_at > a.now)
+UNION ALL
+SELECT m.id, m.key, m.state::text, m.json, m.result, m.error, m.progress, m.note
+FROM a, fairlead.message m
+WHERE m.lane = a.lane AND m.key = ANY (a.keys) AND (m.expires_at IS NULL OR m.expires_at > a.now)
+
+-- name: events_now(queue)
+SELECT pg_snapshot_xmin(s)::text, s::text FROM (SELECT pg_current_snapshot() AS s) x
+WHERE :queue::text IS NULL OR fairlead.queue_row(:queue::text) IS NOT NULL
+
+-- name: events(tx, id, limit, queue, kinds, since)
+SELECT tx::text, id, at, kind, queue, message_id, key, channel, delay_us, data
+FROM fairlead.events(:tx::text::xid8, :id::bigint, :limit::int, :queue::text, :kinds::text[], :since::text::pg_snapshot)
+
+-- name: sleep(queue, who, us)
+SELECT 1 FROM (SELECT fairlead.sleep(:queue::text, :who::int, :us::bigint)) x
 
 -- name: maintain(limit, now)
 SELECT activated, recovered, killed, purged, more::int FROM fairlead.maintain(:limit::int, :now::bigint)

@@ -134,6 +134,21 @@ class Verbs:
         rows = yield self.statements["release"], (queue, *pairs(leases), int(strict), now)
         return [row[0] for row in rows]
 
+    def progress(
+        self,
+        queue: str,
+        leases: Sequence[Lease],
+        progress: int | None,
+        note: str | None,
+        strict: bool,
+        now: int | None,
+    ) -> Op[list[int]]:
+        rows = yield (
+            self.statements["progress"],
+            (queue, *pairs(leases), progress, note, int(strict), now),
+        )
+        return [row[0] for row in rows]
+
     def cancel(
         self, queue: str, id: int | None, key: str | None, force: bool, now: int | None
     ) -> Op[str]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from fairlead.backends.base import BEGIN, Op
 from fairlead.backends.catalogue import split_statements
+from fairlead.backends.sqlite.batches import Batches
 from fairlead.backends.sqlite.care import Care
 from fairlead.backends.sqlite.common import HERE, SQL
+from fairlead.backends.sqlite.events import Events
+from fairlead.backends.sqlite.groups import Groups
 from fairlead.backends.sqlite.insight import Insight
 from fairlead.backends.sqlite.messages import Messages
 from fairlead.backends.sqlite.queues import Queues
 from fairlead.backends.sqlite.receiving import Receiving
-from fairlead.backends.sqlite.sending import INSERTS, Sending
+from fairlead.backends.sqlite.sending import INSERTS, MEMBER_INSERTS, Sending
 from fairlead.backends.sqlite.verbs import Verbs
 from fairlead.errors import DatabaseUnavailable, SchemaOutdated, UnsafeTransaction
 
@@ -56,7 +59,9 @@ UNAVAILABLE = {
 }
 
 
-class SqliteBackend(Queues, Sending, Receiving, Verbs, Messages, Insight, Care):
+class SqliteBackend(
+    Queues, Sending, Receiving, Verbs, Messages, Groups, Batches, Insight, Events, Care
+):
     """Every operation of ``base.Backend`` as statements for SQLite 3.35 or later."""
 
     dialect = "sqlite"
@@ -113,8 +118,9 @@ class SqliteBackend(Queues, Sending, Receiving, Verbs, Messages, Insight, Care):
     def statements(self) -> frozenset[str]:
         """Every text this backend ever sends, for tests that nothing else is sent."""
         schema = (split_statements(text) for _, text in self.migrations())
+        inserts = (*INSERTS.values(), *MEMBER_INSERTS.values())
         return frozenset(
-            (*SQL.statements.values(), *INSERTS.values(), *(s for file in schema for s in file))
+            (*SQL.statements.values(), *inserts, *(s for file in schema for s in file))
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fairlead import limits
 from fairlead.backends.base import BEGIN, Op, Row
+from fairlead.backends.sqlite.closing import Ended, close_ended
 from fairlead.backends.sqlite.common import (
     ERRORS,
     EXPIRED,
@@ -17,40 +18,50 @@ from fairlead.backends.sqlite.common import (
     Queue,
     Tally,
     changed,
+    clock,
     count,
+    count_one,
     find,
+    find_if_any,
     ids_of,
     json_of,
     tally,
 )
+from fairlead.backends.sqlite.events import tell, tell_due
 
 LAPSED = "lease expired with no attempts left"
 
 
-def expire(queue: Queue, limit: int, counted: Tally) -> Op[int]:
+def expire(queue: Queue, limit: int, counted: Tally, ended: Ended) -> Op[int]:
     """Delete what is past its expiry; how many."""
+    if queue.events:
+        doomed = yield SQL.expiring, (queue.lane, queue.now, limit)
+        yield from tell(queue, "deleted", (row[0] for row in doomed))
     rows = yield SQL.expire, (queue.lane, queue.now, limit)
     counted[EXPIRED] += sum(row[0] for row in rows)
+    ended.left(row[1] for row in rows)
     return len(rows)
 
 
-def recover(queue: Queue, name: str, limit: int, counted: Tally) -> Op[tuple[int, int, int]]:
+def recover(queue: Queue, limit: int, counted: Tally, ended: Ended) -> Op[tuple[int, int, int]]:
     """Take back lapsed leases: how many were looked at, recovered and killed."""
     rows: list[Row] = yield SQL.lapsed, (queue.lane, queue.now, queue.max_attempts, limit)
     live: list[int] = []
     ready: list[int] = []
     dying: list[int] = []
-    ended: set[int] = set()
-    for id, attempts, max_attempts, permit, permit_expires in rows:
+    lapsed: set[int] = set()  # permits
+    members: list[int | None] = []
+    for id, attempts, max_attempts, permit, permit_expires, group in rows:
         if permit_expires is not None and permit_expires > queue.now:
             live.append(id)
             continue
         if permit_expires is not None:
-            ended.add(permit)
+            lapsed.add(permit)
         if max_attempts == 0 or attempts < max_attempts:
             ready.append(id)
         else:
             dying.append(id)
+            members.append(group)
     if live:
         yield SQL.live_on, (ids_of(live),)
     if ready:
@@ -60,15 +71,15 @@ def recover(queue: Queue, name: str, limit: int, counted: Tally) -> Op[tuple[int
         failed = json_of([[id, 1] for id in dying])
         yield SQL.log_failures, (failed, queue.id, queue.now, LAPSED, None, None)
         counted[ERRORS] += len(dying)
-        yield from die(queue, name, dying, LAPSED, counted, keep_recovered=True)
-    if ended:
-        yield SQL.end_permits, (ids_of(ended), queue.now)
+        yield from die(queue, dying, LAPSED, counted, keep_recovered=True)
+        ended.died(members)
+    if lapsed:
+        yield SQL.end_permits, (ids_of(lapsed), queue.now)
     return len(rows), len(ready), len(dying)
 
 
 def die(
     queue: Queue,
-    name: str,
     ids: Sequence[int],
     error: str,
     counted: Tally,
@@ -77,16 +88,15 @@ def die(
     """Messages without attempts left are dead here, or ready in the dead-letter queue."""
     counted[KILLED] += len(ids)
     now, kept = queue.now, int(keep_recovered)
-    if queue.dead_letter is not None and queue.dead_letter != name:
-        rows = yield SQL.find_queue, (queue.dead_letter, now)
-        if rows:
-            target = Queue._make(rows[0][: len(Queue._fields)])
+    yield from tell(queue, "dead", ids, error)
+    if queue.dead_letter is not None and queue.dead_letter != queue.name:
+        target = yield from find_if_any(queue.dead_letter, now)
+        if target is not None:
             expires_at = None if target.expires_us is None else now + target.expires_us
             there = (queue.id, target.lane, expires_at)
             yield SQL.dead_letter, (ids_of(ids), now, error, kept, *there)
-            sent = tally()
-            sent[SENT] = len(ids)
-            yield from count(target.id, now, sent)
+            yield from count_one(target, SENT, len(ids))
+            yield from tell_due(target, "created", ids)
             return
     yield SQL.bury, (ids_of(ids), now, error, kept)
 
@@ -94,17 +104,16 @@ def die(
 class Care:
     def maintain(self, limit: int, now: int | None) -> Op[tuple[int, int, int, int, bool]]:
         yield BEGIN
-        if now is None:
-            rows = yield SQL.clock, ()
-            now = rows[0][0]
+        now = yield from clock(now)
+        ended = Ended()
         activated = recovered = killed = purged = 0
         more = False
         names = yield SQL.queue_names, ()
         for (name,) in names:
             queue = yield from find(name, now)
             counted = tally()
-            expired = yield from expire(queue, limit, counted)
-            lapsed, ready, dead = yield from recover(queue, name, limit, counted)
+            expired = yield from expire(queue, limit, counted, ended)
+            lapsed, ready, dead = yield from recover(queue, limit, counted, ended)
             yield SQL.promote, (queue.lane, queue.now, limit)
             promoted = yield from changed()
             yield from count(queue.id, queue.now, counted)
@@ -114,14 +123,21 @@ class Care:
             killed += dead
             purged += sum(deleted)
             more = more or max(expired, lapsed, promoted, gates, *deleted) >= limit
-        swept, unswept = yield from _sweep_lanes(limit)
-        yield SQL.idle_permits, (now, limit)
-        permits = yield from changed()
-        return activated, recovered, killed, purged + swept, more or unswept or permits >= limit
+        swept, unswept = yield from _sweep_lanes(limit, ended)
+        yield from close_ended(ended, now)
+        rest: list[int] = []
+        for statement, before in (
+            (SQL.idle_permits, now),
+            (SQL.forget_groups, now - limits.GROUP_RETENTION),
+            (SQL.forget_events, now - limits.EVENT_RETENTION),
+        ):
+            yield statement, (before, limit)
+            rest.append((yield from changed()))
+        more = more or unswept or max(rest) >= limit
+        return activated, recovered, killed, purged + swept, more
 
     def clock(self) -> Op[int]:
-        rows = yield SQL.clock, ()
-        return rows[0][0]
+        return (yield from clock(None))
 
 
 def _forget(queue: Queue, limit: int) -> Op[tuple[list[int], int]]:
@@ -143,7 +159,7 @@ def _forget(queue: Queue, limit: int) -> Op[tuple[list[int], int]]:
     return deleted, gates
 
 
-def _sweep_lanes(limit: int) -> Op[tuple[int, bool]]:
+def _sweep_lanes(limit: int, ended: Ended) -> Op[tuple[int, bool]]:
     """Delete messages of purged and dropped queues; how many, and whether any may be left.
 
     With one writer no late send can still arrive in a retired lane, so an empty one is forgotten.
@@ -152,10 +168,10 @@ def _sweep_lanes(limit: int) -> Op[tuple[int, bool]]:
     more = False
     lanes = yield SQL.retired_lanes, ()
     for (lane,) in lanes:
-        yield SQL.sweep_lane, (lane, limit)
-        deleted = yield from changed()
-        swept += deleted
-        if deleted >= limit:
+        rows = yield SQL.sweep_lane, (lane, limit)
+        ended.left(row[0] for row in rows)
+        swept += len(rows)
+        if len(rows) >= limit:
             more = True
         else:
             yield SQL.drop_lane, (lane,)

@@ -14,7 +14,21 @@ from fairlead.limits import SECOND
 from fairlead.values import COUNTERS
 
 HERE = Path(__file__).parent
-SQL = load(HERE / "statements.sql")
+# Read as one, in this order: a fragment serves the files after its own.
+CATALOGUE = (
+    "words",
+    "queues",
+    "policies",
+    "sending",
+    "receiving",
+    "verbs",
+    "messages",
+    "groups",
+    "events",
+    "insight",
+    "care",
+)
+SQL = load([HERE / "statements" / f"{name}.sql" for name in CATALOGUE])
 MINUTE = 60 * SECOND
 
 # Where each counter stands in a tally.
@@ -42,6 +56,7 @@ class Queue(NamedTuple):
     id: int
     lane: int
     tat: int
+    name: str
     lease_us: int
     max_attempts: int
     backoff_initial_us: int
@@ -54,6 +69,7 @@ class Queue(NamedTuple):
     max_body: int
     expires_us: int | None
     paused: int
+    events: int
     limit_concurrency: int | None
     limit_rate_count: int | None
     limit_rate_period_us: int | None
@@ -69,7 +85,7 @@ class Queue(NamedTuple):
 
 
 QUEUE_WIDTH = len(Queue._fields)
-SETTINGS = Queue._fields[4:]
+SETTINGS = Queue._fields[5:]
 
 
 def find(name: str, now: int | None) -> Op[Queue]:
@@ -85,6 +101,20 @@ def find_sized(name: str, now: int | None) -> Op[tuple[Queue, int]]:
         raise QueueNotFound(name)
     row: Row = rows[0]
     return Queue._make(row[:QUEUE_WIDTH]), row[QUEUE_WIDTH]
+
+
+def find_if_any(name: str, now: int) -> Op[Queue | None]:
+    """The queue of this name, which may not be there."""
+    rows = yield SQL.find_queue, (name, now)
+    return Queue._make(rows[0][:QUEUE_WIDTH]) if rows else None
+
+
+def clock(now: int | None) -> Op[int]:
+    """The time of an operation that looks at no queue."""
+    if now is not None:
+        return now
+    rows = yield SQL.clock, ()
+    return rows[0][0]
 
 
 def tally() -> Tally:
@@ -110,6 +140,12 @@ def json_of(values: Sequence[Any]) -> str:
 def state_at(due_at: int, now: int) -> str:
     """Ready or scheduled (§2.1)."""
     return "r" if due_at <= now else "s"
+
+
+def count_one(queue: Queue, counter: int, much: int) -> Op[None]:
+    counted = tally()
+    counted[counter] = much
+    yield from count(queue.id, queue.now, counted)
 
 
 def changed() -> Op[int]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 
 from fairlead.backends.base import BEGIN_READ, Facts, Op, Row, Rows
-from fairlead.backends.sqlite.common import SETTINGS, SQL, Queue, find
+from fairlead.backends.sqlite.common import SETTINGS, SQL, Queue, find, ids_of, json_of
 
 # Positions in PEEK_ROW.
 ID, CHANNEL, PRIORITY, DUE_AT = 0, 1, 7, 8
@@ -102,6 +103,14 @@ class Insight:
         failures: Rows = yield SQL.trace_failures, (key,)
         # A stable sort: a message stands before its failures, those in the order they happened.
         return sorted(messages + failures, key=lambda row: (row[0], row[3]))
+
+    def outcomes(
+        self, queue: str, ids: Sequence[int], keys: Sequence[str], now: int | None
+    ) -> Op[Rows]:
+        yield BEGIN_READ
+        found = yield from find(queue, now)
+        asked = (ids_of(ids), json_of(list(keys)))
+        return (yield SQL.outcomes, (*asked, found.id, found.lane, found.now))
 
 
 def _message(queue: Queue, id: int | None, key: str | None) -> Op[Row | None]:

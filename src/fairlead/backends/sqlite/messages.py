@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from fairlead.backends.base import BEGIN, Op, Row
+from fairlead.backends.sqlite.closing import Ended, close_ended
 from fairlead.backends.sqlite.common import (
     CANCELLED,
     SENT,
     SQL,
     Queue,
-    count,
+    count_one,
     find,
     ids_of,
     state_at,
-    tally,
 )
+from fairlead.backends.sqlite.events import tell, tell_due
 
 
 class Messages:
@@ -27,8 +28,14 @@ class Messages:
             return "n"
         if not force and row[1] not in "hsr":
             return "l" if row[1] == "l" else "n"
-        yield SQL.delete, (ids_of([row[0]]),)
-        yield from _count_cancelled(found, 1)
+        message, state, _, group = row
+        yield from tell(found, "deleted", [message])
+        yield SQL.delete, (ids_of([message]),)
+        yield from count_one(found, CANCELLED, 1)
+        if state not in "dx":
+            ended = Ended()
+            ended.left([group])
+            yield from close_ended(ended, found.now)
         return "c"
 
     def reschedule(
@@ -46,11 +53,12 @@ class Messages:
         row = yield from _state(found, id, key)
         if row is None or row[1] not in "sr":
             return "l" if row is not None and row[1] == "l" else "n"
-        message, state, due = row
+        message, state, due, _ = row
         if due_us is not None or delay_us is not None:
             due = due_us if due_us is not None else found.now + (delay_us or 0)
             state = state_at(due, found.now)
         yield SQL.reschedule, (message, state, due, rank)
+        yield from tell_due(found, "deferred", [message])
         return "c"
 
     def redrive(
@@ -62,37 +70,34 @@ class Messages:
         if to is not None and to != queue:  # to itself is no move: the keys stay
             target = yield from find(to, found.now)
         rows = yield SQL.oldest_dead, (found.lane, limit)
-        ids = ids_of(row[0] for row in rows)
+        ids = [row[0] for row in rows]
         due = found.now + delay_us
+        again = (ids_of(ids), state_at(due, found.now), due)
         if target is None:
-            yield SQL.redrive, (ids, state_at(due, found.now), due)
+            yield SQL.redrive, again
+            yield from tell_due(found, "deferred", ids)
         else:
-            yield SQL.redrive_to, (ids, state_at(due, found.now), due, target.lane)
-            counted = tally()
-            counted[SENT] = len(rows)
-            yield from count(target.id, found.now, counted)
-        return len(rows)
+            yield SQL.redrive_to, (*again, target.lane)
+            yield from tell_due(target, "created", ids)
+            yield from count_one(target, SENT, len(ids))
+        return len(ids)
 
     def discard(self, queue: str, state: str, limit: int, now: int | None) -> Op[int]:
         yield BEGIN
         found = yield from find(queue, now)
         oldest = SQL.oldest_dead if state == "x" else SQL.oldest_done
         rows = yield oldest, (found.lane, limit)
-        yield SQL.delete, (ids_of(row[0] for row in rows),)
-        yield from _count_cancelled(found, len(rows))
-        return len(rows)
+        ids = [row[0] for row in rows]
+        yield from tell(found, "deleted", ids)
+        yield SQL.delete, (ids_of(ids),)
+        yield from count_one(found, CANCELLED, len(ids))
+        return len(ids)
 
 
 def _state(queue: Queue, id: int | None, key: str | None) -> Op[Row | None]:
-    """(id, state, due_at) of one message of the queue."""
+    """(id, state, due_at, group_id) of one message of the queue."""
     if id is not None:
         rows = yield SQL.state_by_id, (id, queue.lane)
     else:
         rows = yield SQL.state_by_key, (key, queue.lane)
     return rows[0] if rows else None
-
-
-def _count_cancelled(queue: Queue, number: int) -> Op[None]:
-    counted = tally()
-    counted[CANCELLED] = number
-    yield from count(queue.id, queue.now, counted)

@@ -15,6 +15,7 @@ from typing import Any
 from fairlead import limits
 from fairlead.backends.base import BEGIN, Memory, Op, Receive, Received, Row
 from fairlead.backends.sqlite.care import expire, recover
+from fairlead.backends.sqlite.closing import Ended, close_ended
 from fairlead.backends.sqlite.common import (
     DELIVERED,
     QUEUE_WIDTH,
@@ -26,6 +27,7 @@ from fairlead.backends.sqlite.common import (
     json_of,
     tally,
 )
+from fairlead.backends.sqlite.events import tell_leased
 from fairlead.backends.sqlite.fairness import (
     UNLIMITED,
     Call,
@@ -60,10 +62,14 @@ class Receiving:
         if args.permit is not None and not (yield SQL.live_permit, (args.permit, found.now)):
             raise PermitLost(args.permit)
         counted = tally()
+        ended = Ended()
         lost: list[int] = []
         if args.acks:
-            lost = yield from acknowledge(found, args.acks, counted)
-        swept, unswept = yield from _sweep(found, queue, rows[0][QUEUE_WIDTH:], counted)
+            lost = yield from acknowledge(found, args.acks, counted, ended)
+        swept, unswept = yield from _sweep(found, rows[0][QUEUE_WIDTH:], counted, ended)
+        if ended:
+            # Before the choice: what a closing deletes is not given, what it sends may be.
+            swept = (yield from close_ended(ended, found.now)) or swept
         low, high = rows[0][QUEUE_WIDTH + 3 :]
         retry_after: int | None = None
         given: list[Row] = []
@@ -85,15 +91,15 @@ class Receiving:
 
 
 def _sweep(
-    queue: Queue, name: str, probes: Sequence[int | None], counted: Tally
+    queue: Queue, probes: Sequence[int | None], counted: Tally, ended: Ended
 ) -> Op[tuple[bool, bool]]:
     """What the probes say is there to sweep. (Anything done, expired messages may be left.)"""
     expiry, lapse, due = (at is not None and at <= queue.now for at in probes[:3])
     expired = 0
     if expiry:
-        expired = yield from expire(queue, limits.SWEEP, counted)
+        expired = yield from expire(queue, limits.SWEEP, counted, ended)
     if lapse:
-        yield from recover(queue, name, limits.SWEEP, counted)
+        yield from recover(queue, limits.SWEEP, counted, ended)
     if due:
         yield SQL.promote, (queue.lane, queue.now, limits.SWEEP)
     return expiry or lapse or due, expired >= limits.SWEEP
@@ -215,6 +221,7 @@ def _lease(call: Call, memory: Memory, limit: Limit, counted: Tally) -> Op[list[
         SQL.lease,
         (ids_of(ids), queue.now, args.lease_us, queue.lease_us, args.permit),
     )
+    yield from tell_leased(queue, ids)
     if len(rows) == 1:
         return rows
     by_id = {row[0]: row for row in rows}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from fairlead.backends.base import (
     BEGIN,
@@ -18,97 +20,117 @@ from fairlead.backends.base import (
     SendRow,
 )
 from fairlead.backends.catalogue import many_rows
+from fairlead.backends.sqlite.closing import Ended, close_ended
 from fairlead.backends.sqlite.common import SENT as SENT_COUNTER
 from fairlead.backends.sqlite.common import (
     SQL,
     Queue,
-    count,
+    count_one,
     find_sized,
     ids_of,
     json_of,
-    tally,
 )
+from fairlead.backends.sqlite.events import tell_due
 from fairlead.errors import BodyTooLarge
 
 # Rows per INSERT, largest first: a call of any size takes few statements, all of them prepared
 # once.
 SIZES = (64, 8, 1)
 INSERTS = {size: many_rows(SQL.insert, size, shared=2) for size in SIZES}
+MEMBER_INSERTS = {size: many_rows(SQL.insert_members, size, shared=2) for size in SIZES}
 
 # Positions in a SendRow.
-CHANNEL, BODY, KEY, ON_CONFLICT = 0, 1, 6, 7
+CHANNEL, BODY, DUE, DELAY, KEY, ON_CONFLICT, GROUP = 0, 1, 4, 5, 6, 7, 15
 
 Outcome = tuple[int, str]
+Groups = dict[str, tuple[int, int | None]]  # name -> id, started_at
+
+
+class Holder(NamedTuple):
+    """The message that has a key."""
+
+    id: int
+    state: str
+    created_at: int
+    group_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the keys decide about the items of a call."""
+
+    fresh: Sequence[int]  # the items that become new messages
+    replaced: Mapping[int, Holder]  # those that replace one
+    dead: Sequence[int]  # messages whose keys are taken away
 
 
 class Sending:
     def send(self, queue: str, items: Sequence[SendRow], now: int | None) -> Op[list[Outcome]]:
         yield BEGIN
-        found, sized = yield from find_sized(queue, now)
-        for item in items:
-            if len(item[BODY]) > found.max_body:
-                raise BodyTooLarge(len(item[BODY]), found.max_body)
-        outcomes: list[Outcome] = [(0, SENT)] * len(items)
-        fresh: Sequence[int] = range(len(items))  # the items that become new messages
-        replaced: list[int] = []
-        dead: list[int] = []
-        if any(item[KEY] is not None for item in items):
-            fresh, replaced, dead = yield from _settle_keys(found, items, outcomes)
-            if any(outcome == CONFLICT for _, outcome in outcomes):
-                return outcomes
-        if sized or found.max_size is not None:
-            yield from _check_sizes(found, items, fresh, outcomes)
-            if any(outcome == FULL for _, outcome in outcomes):
-                return outcomes
-        if dead:
-            yield SQL.free_keys, (ids_of(dead),)
-        ids = yield from _insert(found, [items[i] for i in fresh])
-        for i, id in zip(fresh, ids, strict=True):
-            outcomes[i] = (id, SENT)
-        for i in replaced:
-            columns = _columns(found, items[i])
-            yield SQL.replace, (outcomes[i][0], found.now, *columns[:9], *columns[10:])
-        _follow_collapsed(items, outcomes)
-        counted = tally()
-        counted[SENT_COUNTER] = len(ids)
-        yield from count(found.id, found.now, counted)
-        return outcomes
+        return (yield from send_items(queue, items, now))
 
 
-def _settle_keys(
-    queue: Queue, items: Sequence[SendRow], outcomes: list[Outcome]
-) -> Op[tuple[list[int], list[int], list[int]]]:
-    """Decide every item with a key by who holds it (§3.2).
+def send_items(queue: str, items: Sequence[SendRow], now: int | None) -> Op[list[Outcome]]:
+    found, sized = yield from find_sized(queue, now)
+    for item in items:
+        if len(item[BODY]) > found.max_body:
+            raise BodyTooLarge(len(item[BODY]), found.max_body)
+    outcomes: list[Outcome] = [(0, SENT)] * len(items)
+    verdict = Verdict(range(len(items)), {}, ())
+    if any(item[KEY] is not None for item in items):
+        verdict = yield from _settle_keys(found, items, outcomes)
+        if any(outcome == CONFLICT for _, outcome in outcomes):
+            return outcomes
+    if sized or found.max_size is not None:
+        yield from _check_sizes(found, items, verdict.fresh, outcomes)
+        if any(outcome == FULL for _, outcome in outcomes):
+            return outcomes
+    if verdict.dead:
+        yield SQL.free_keys, (ids_of(verdict.dead),)
+    groups: Groups = {}
+    if any(item[GROUP] is not None for item in items):
+        groups = yield from _join(found, items, (*verdict.fresh, *verdict.replaced))
+    ids = yield from _insert(found, [items[i] for i in verdict.fresh], groups)
+    for i, id in zip(verdict.fresh, ids, strict=True):
+        outcomes[i] = (id, SENT)
+    if verdict.replaced:
+        yield from _replace(found, items, verdict.replaced, groups)
+    _follow_collapsed(items, outcomes)
+    if found.events:
+        created = [id for id, outcome in outcomes if outcome in (SENT, REPLACED)]
+        yield from tell_due(found, "created", created)
+    yield from count_one(found, SENT_COUNTER, len(ids))
+    return outcomes
 
-    Returns the items that become new messages, those that replace one, and the dead messages whose
-    keys are taken away.
-    """
+
+def _settle_keys(queue: Queue, items: Sequence[SendRow], outcomes: list[Outcome]) -> Op[Verdict]:
+    """Decide every item with a key by who holds it (§3.2)."""
     last = {item[KEY]: i for i, item in enumerate(items)}
     keys = [key for key in last if key is not None]
     rows = yield SQL.holders, (queue.lane, json_of(keys))
-    holders: dict[str, tuple[int, str]] = {key: (id, state) for key, id, state in rows}
+    holders: dict[str, Holder] = {key: Holder._make(holder) for key, *holder in rows}
     fresh: list[int] = []
-    replaced: list[int] = []
+    replaced: dict[int, Holder] = {}
     dead: list[int] = []
     for i, item in enumerate(items):
         key = item[KEY]
         holder = holders.get(key) if key is not None else None
         if key is not None and last[key] != i:
             outcomes[i] = (0, COLLAPSED)
-        elif holder is None or holder[1] == "x":
+        elif holder is None or holder.state == "x":
             fresh.append(i)
             if holder is not None:
-                dead.append(holder[0])
+                dead.append(holder.id)
         elif item[ON_CONFLICT] == "e":
-            outcomes[i] = (holder[0], CONFLICT)
+            outcomes[i] = (holder.id, CONFLICT)
         elif item[ON_CONFLICT] == "i":
-            outcomes[i] = (holder[0], DUPLICATE)
-        elif holder[1] == "l":
-            outcomes[i] = (holder[0], REFUSED)
+            outcomes[i] = (holder.id, DUPLICATE)
+        elif holder.state == "l":
+            outcomes[i] = (holder.id, REFUSED)
         else:
-            outcomes[i] = (holder[0], REPLACED)
-            replaced.append(i)
-    return fresh, replaced, dead
+            outcomes[i] = (holder.id, REPLACED)
+            replaced[i] = holder
+    return Verdict(fresh, replaced, dead)
 
 
 def _follow_collapsed(items: Sequence[SendRow], outcomes: list[Outcome]) -> None:
@@ -139,28 +161,68 @@ def _check_sizes(
                 outcomes[i] = (0, FULL)
 
 
-def _columns(queue: Queue, item: SendRow) -> tuple[Any, ...]:
-    """What the insert takes for one item, after the lane and the time."""
-    due = item[4] if item[4] is not None else queue.now + item[5]
-    expires = item[13] if item[13] is not None else queue.expires_us
+def _join(queue: Queue, items: Sequence[SendRow], sent: Iterable[int]) -> Op[Groups]:
+    """The groups of the items that are sent; a name that no open group has makes one (§12.3)."""
+    joined = Counter(items[i][GROUP] for i in sorted(sent) if items[i][GROUP] is not None)
+    rows = yield SQL.open_groups, (json_of(list(joined)),)
+    groups: Groups = {name: (id, started_at) for name, id, started_at in rows}
+    for name in joined:
+        if name not in groups:
+            made = yield SQL.new_group, (name, queue.name, "i", queue.now, None, None, None, None)
+            groups[name] = (made[0][0], None)
+    yield SQL.join_groups, (json_of([[groups[name][0], n] for name, n in joined.items()]),)
+    return groups
+
+
+def _replace(
+    queue: Queue, items: Sequence[SendRow], replaced: Mapping[int, Holder], groups: Groups
+) -> Op[None]:
+    """Waiting and done messages become the new ones; the groups they leave may be complete."""
+    ended = Ended()
+    for i, holder in replaced.items():
+        item = items[i]
+        # Re-armed from done it is born anew, and so is the bound of its debounce.
+        created_at = queue.now if holder.state == "d" else holder.created_at
+        *new, _, group = _member(queue, item, created_at, groups)
+        yield SQL.replace, (holder.id, queue.now, *new, group)
+        if holder.state != "d":
+            ended.left([holder.group_id])
+    yield from close_ended(ended, queue.now)
+
+
+def columns(queue: Queue, item: SendRow, created_at: int) -> tuple[Any, ...]:
+    """What the insert takes for one item, after the lane and the time.
+
+    `created_at` is that of the message it becomes, where the bound of its debounce starts (§14).
+    """
+    (channel, body, json, rank, due, delay, key, _, version) = item[:9]
+    (type, headers, lease_us, max_attempts, expires, max_wait, _) = item[9:]
+    if due is None:
+        due = queue.now + delay
+    if max_wait is not None:
+        due = min(due, created_at + max_wait)
+    state = "r" if due <= queue.now else "s"
+    if expires is None:
+        expires = queue.expires_us
+    expires_at = None if expires is None else queue.now + expires
+    # fmt: off
     return (
-        "r" if due <= queue.now else "s",
-        item[8],
-        item[CHANNEL],
-        item[3],
-        due,
-        item[12],
-        item[11],
-        item[2],
-        None if expires is None else queue.now + expires,
-        item[KEY],
-        item[9],
-        item[10],
-        item[BODY],
+        state, version, channel, rank, due, max_attempts, lease_us, json, expires_at, type, headers,
+        body, key,
     )
+    # fmt: on
 
 
-def _insert(queue: Queue, items: Sequence[SendRow]) -> Op[list[int]]:
+def _member(queue: Queue, item: SendRow, created_at: int, groups: Groups) -> tuple[Any, ...]:
+    """The same with the item's group, if it has one: it is held until that is started."""
+    state, *others = columns(queue, item, created_at)
+    if item[GROUP] is None:
+        return (state, *others, None)
+    group, started_at = groups[item[GROUP]]
+    return ("h" if started_at is None else state, *others, group)
+
+
+def _insert(queue: Queue, items: Sequence[SendRow], groups: Groups) -> Op[list[int]]:
     """New rows; their ids ascend in the order of the items."""
     ids: list[int] = []
     position = 0
@@ -168,8 +230,11 @@ def _insert(queue: Queue, items: Sequence[SendRow]) -> Op[list[int]]:
         while len(items) - position >= size:
             params: list[Any] = [queue.lane, queue.now]
             for item in items[position : position + size]:
-                params += _columns(queue, item)
-            rows = yield INSERTS[size], params
+                if groups:
+                    params += _member(queue, item, queue.now, groups)
+                else:
+                    params += columns(queue, item, queue.now)
+            rows = yield (MEMBER_INSERTS if groups else INSERTS)[size], params
             # RETURNING promises no order, AUTOINCREMENT does: the first row got the least id.
             ids += sorted(row[0] for row in rows)
             position += size

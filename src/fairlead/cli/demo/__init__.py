@@ -20,7 +20,8 @@ LEAST = 3.0  # seconds: below this the crash cannot be recovered in time
 def demo(*, seconds: Duration = 20, session: Context) -> int:
     """See it work: a noisy tenant, quiet ones, limits, a crash, a dead message.
 
-    Runs on SQLite in a temporary file, which is kept for you to look into; or on --db.
+    Runs on SQLite in a temporary file, which is kept for you to look into; or on --db. It never
+    touches the database of $FAIRLEAD_URL.
 
     Example: fairlead demo
 
@@ -32,6 +33,7 @@ def demo(*, seconds: Duration = 20, session: Context) -> int:
         path = Path(tempfile.mkdtemp(prefix="fairlead-demo-")) / "demo.db"
         session.use(f"sqlite:///{path}")
     else:
+        session.creates = True
         session.db.migrate()
         if QUEUE in session.db.queues():
             drop = session.command("queue", "drop", QUEUE)

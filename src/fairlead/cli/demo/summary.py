@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from rich.text import Text
@@ -14,15 +15,21 @@ from fairlead.cli.session import Session
 from fairlead.sync.database import Database
 from fairlead.sync.queue import Queue
 
+_COUNTS = ("sent", "done", "dead", "waiting")  # of a tenant: the first is the sum of the others
+
 
 def facts(db: Database, queue: Queue, plan: Plan, measured: Measured) -> dict[str, Any]:
     """Every number of the run, and what follows from them."""
     stats = queue.stats()
     seconds = measured.ended - measured.started
+    buried = Counter(message.channel for message in queue.peek(1000, state="dead"))
+    waiting = {one.channel: one.ready + one.scheduled + one.leased for one in queue.channels()}
     tenants = {
         tenant: {
             "sent": measured.sent_of[tenant],
             "done": measured.done_of[tenant],
+            "dead": buried[tenant],
+            "waiting": waiting.get(tenant, 0),
             "wait_p50": measured.wait([tenant], 0.5),
             "wait_p95": measured.wait([tenant], 0.95),
         }
@@ -107,10 +114,16 @@ def tell(session: Session, plan: Plan, result: dict[str, Any]) -> None:
     )
     session.say()
     rows = [
-        [name, one["sent"], one["done"], wait_text(one["wait_p50"]), wait_text(one["wait_p95"])]
+        [
+            name,
+            *(one[count] for count in _COUNTS),
+            wait_text(one["wait_p50"]),
+            wait_text(one["wait_p95"]),
+        ]
         for name, one in result["tenants"].items()
     ]
-    session.table(["tenant", ">sent", ">done", ">wait p50", ">wait p95"], rows)
+    counts = [f">{count}" for count in _COUNTS]
+    session.table(["tenant", *counts, ">wait p50", ">wait p95"], rows)
     session.say()
     for check in result["checks"]:
         mark = ("✓ ", "bold green") if check["ok"] else ("✗ ", "bold red")

@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS fairlead_queue (
   max_body BIGINT NOT NULL DEFAULT 16777216,
   expires_us BIGINT NULL,
   paused TINYINT NOT NULL DEFAULT 0,
+  events TINYINT NOT NULL DEFAULT 0,
   limit_concurrency INT NULL,
   limit_rate_count INT NULL,
   limit_rate_period_us BIGINT NULL,
@@ -103,7 +104,8 @@ CREATE TABLE IF NOT EXISTS fairlead_message (
   channel VARBINARY(255) NOT NULL,
   `rank` INT NOT NULL DEFAULT 0, -- the negated priority
   due_at BIGINT NOT NULL,
-  wake_at BIGINT NOT NULL DEFAULT 0, -- s: due_at, l: the lease's end, d and x: when it finished
+  wake_at BIGINT NOT NULL DEFAULT 0, -- s: due_at, l: the lease's end, d and x: when it finished,
+    -- h: of a group's work the delay counted from the closing, -1 if it has a time of its own
   permit BIGINT NOT NULL DEFAULT 0,
   attempts INT NOT NULL DEFAULT 0,
   deliveries INT NOT NULL DEFAULT 0, -- leases ever given: the fencing token
@@ -113,6 +115,9 @@ CREATE TABLE IF NOT EXISTS fairlead_message (
   created_at BIGINT NOT NULL,
   expires_at BIGINT NULL,
   lease_us BIGINT NULL,
+  group_id BIGINT NULL, -- fairlead_member finds the members of a group
+  died_in INT NULL, -- the queue whose dead-letter queue it was moved to
+  progress INT NULL, -- millionths
   max_attempts INT NULL,
   `key` VARBINARY(255) NULL,
   type VARBINARY(255) NULL,
@@ -120,6 +125,7 @@ CREATE TABLE IF NOT EXISTS fairlead_message (
   memo LONGBLOB NULL,
   result LONGBLOB NULL,
   error MEDIUMBLOB NULL,
+  note MEDIUMBLOB NULL,
   body LONGBLOB NOT NULL,
   KEY ready (lane, state, version, channel, `rank`, due_at, id),
   KEY wake (lane, state, wake_at),

@@ -9,6 +9,8 @@
 
 DELIMITER //
 
+-- p_own: 0 in your transaction, 1 in its own, 2 in its own where something is locked already (then it
+-- does not settle groups).
 DROP PROCEDURE IF EXISTS fairlead_receive_ //
 CREATE PROCEDURE fairlead_receive_(
   IN p_queue VARBINARY(1024), IN p_n INT, INOUT p_channel VARBINARY(255), INOUT p_credit INT,
@@ -21,7 +23,7 @@ CREATE PROCEDURE fairlead_receive_(
 receive: BEGIN
   DECLARE v_queue_id, v_lane, v_limit, v_limit_rate, v_limit_burst, v_leased, v_version, v_older,
     v_count INT DEFAULT NULL;
-  DECLARE v_paused, v_plain, v_gates, v_limited, v_budget TINYINT DEFAULT 0;
+  DECLARE v_paused, v_plain, v_gates, v_limited, v_budget, v_events, v_marks, v_own TINYINT DEFAULT 0;
   DECLARE v_lease, v_retention, v_limit_period, v_now, v_tat, v_interval, v_tolerance, v_base,
     v_wait, v_due, v_end, v_expiry, v_permit BIGINT DEFAULT NULL;
   DECLARE v_total, v_room, v_acked, v_activated, v_recovered, v_killed, v_expired, v_gone,
@@ -35,10 +37,11 @@ receive: BEGIN
          q.limit_rate_period_us, q.limit_burst,
          q.max_concurrency IS NULL AND q.rate_count IS NULL AND q.weight = 1 AND NOT q.channel_paused
          AND NOT q.ordered AND NOT EXISTS (SELECT 1 FROM fairlead_policy p WHERE p.queue_id = q.id),
-         EXISTS (SELECT 1 FROM fairlead_gate g WHERE g.queue_id = q.id),
+         EXISTS (SELECT 1 FROM fairlead_gate g WHERE g.queue_id = q.id), q.events,
+         EXISTS (SELECT 1 FROM fairlead_group_mark),
          COALESCE(p_now, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))
     INTO v_queue_id, v_lane, v_paused, v_lease, v_retention, v_limit, v_limit_rate, v_limit_period,
-         v_limit_burst, v_plain, v_gates, v_now
+         v_limit_burst, v_plain, v_gates, v_events, v_marks, v_now
     FROM fairlead_queue q WHERE q.name = p_queue;
   IF v_queue_id IS NULL THEN
     SET v_text = LEFT(CONVERT(p_queue USING utf8mb4), 128);
@@ -50,6 +53,13 @@ receive: BEGIN
       SET v_text = p_permit;
       SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 45008, MESSAGE_TEXT = v_text;
     END IF;
+  END IF;
+
+  IF v_marks AND p_own = 1 THEN
+    -- Before our own marks, in transactions of its own (012), and nothing is locked yet.
+    COMMIT;
+    CALL fairlead_settle_all_(100, v_now, v_count);
+    CALL fairlead_open_(v_own);
   END IF;
 
   -- @stop receive.start
@@ -64,7 +74,7 @@ receive: BEGIN
       CALL fairlead_gates_(v_queue_id, v_lane, p_acks);
     END IF;
     -- @stop receive.ack
-    CALL fairlead_ack_(v_lane, v_retention, p_acks, v_now, v_acked, p_lost);
+    CALL fairlead_ack_(v_queue_id, v_lane, v_retention, v_events, p_acks, v_now, v_acked, p_lost);
   END IF;
   IF p_now IS NULL AND (v_limited OR v_gates) THEN
     -- The clock counts from when the locks were had.
@@ -84,7 +94,7 @@ receive: BEGIN
              WHERE lane = v_lane AND state = 'r' ORDER BY version DESC LIMIT 1))
       INTO v_expiry, v_end, v_due, v_version;
     IF v_activated IS NOT NULL AND (v_expiry <= v_now OR v_end <= v_now OR v_due <= v_now) THEN
-      CALL fairlead_sweep_(v_queue_id, v_lane, 1000, v_now, v_activated, v_recovered, v_killed,
+      CALL fairlead_sweep_(v_queue_id, v_lane, v_events, 1000, v_now, v_activated, v_recovered, v_killed,
         v_expired, v_gone, v_ended);
       SET v_activated = NULL; -- once per call
       ITERATE look;
@@ -139,12 +149,16 @@ receive: BEGIN
     SET @fairlead_sql = CONCAT('UPDATE fairlead_message FORCE INDEX (PRIMARY) SET state = ''l'',',
       ' wake_at = ', v_now, ' + ',
       COALESCE(p_lease, CONCAT('COALESCE(lease_us, ', v_lease, ')')), ', permit = ',
-      COALESCE(p_permit, 0), ', attempts = attempts + 1, deliveries = deliveries + 1',
+      COALESCE(p_permit, 0), ', attempts = attempts + 1, deliveries = deliveries + 1,',
+      ' progress = NULL, note = NULL',
       IF(v_ordered = '', '', CONCAT(', begun = IF(channel IN (', v_ordered, '), 1, begun)')),
       ' WHERE id IN (', p_ids, ')');
     PREPARE fairlead_lease FROM @fairlead_sql;
     EXECUTE fairlead_lease;
     DEALLOCATE PREPARE fairlead_lease;
+    IF v_events THEN
+      CALL fairlead_emit_(v_queue_id, p_ids, 'leased', NULL, v_now);
+    END IF;
     IF v_rates <> '' THEN
       UPDATE fairlead_gate g
         JOIN JSON_TABLE(CONCAT('[', v_rates, ']'), '$[*]' COLUMNS (
@@ -241,10 +255,11 @@ BEGIN
          IF(m.id IS NULL, v_lost, m.headers) AS headers, m.`key`,
          COALESCE(m.version, p_credit) AS version, m.type, -m.`rank` AS priority,
          COALESCE(m.due_at, v_retry) AS due_at, m.created_at, m.attempts, m.deliveries, m.memo,
-         m.wake_at AS lease_until, m.json, m.recovered
+         m.wake_at AS lease_until, m.json, m.recovered, g.name AS `group`
     FROM JSON_TABLE(CONCAT('[', COALESCE(CONCAT(v_ids, ','), ''), '0]'), '$[*]'
            COLUMNS (n FOR ORDINALITY, id BIGINT PATH '$')) j
     LEFT JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
+    LEFT JOIN fairlead_group g ON g.id = m.group_id
    ORDER BY j.n;
   IF v_own THEN COMMIT; END IF;
 END //
@@ -264,19 +279,29 @@ BEGIN
   DECLARE v_options LONGTEXT CHARACTER SET utf8mb4 DEFAULT COALESCE(p_options, '{}');
   DECLARE v_ids, v_lost, v_types LONGTEXT CHARACTER SET ascii DEFAULT NULL;
   DECLARE v_channel VARBINARY(255) DEFAULT NULL;
-  DECLARE v_credit, v_queue_id INT DEFAULT NULL;
+  DECLARE v_credit, v_queue_id, v_closed INT DEFAULT NULL;
   DECLARE v_retry BIGINT;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
     CALL fairlead_undo_(v_own);
     RESIGNAL;
   END;
-  IF p_n NOT BETWEEN 1 AND 10000 OR p_n IS NULL OR NOT JSON_VALID(v_options) THEN
-    SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 45006, MESSAGE_TEXT =
-      'n is a number from 1 to 10000, the options are a JSON object';
+  IF p_n NOT BETWEEN 1 AND 10000 OR p_n IS NULL THEN
+    SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 45006, MESSAGE_TEXT = 'n is a number from 1 to 10000';
+  END IF;
+  IF v_options <> '{}' THEN
+    CALL fairlead_known_(v_options, 'lease,version,types,min_priority,max_bytes,permit,acks,now');
   END IF;
   CALL fairlead_open_(v_own);
   CALL fairlead_isolated_(v_own);
+  SELECT COUNT(*) INTO v_row FROM (SELECT 1 FROM fairlead_group_mark LIMIT 1) marked;
+  IF v_row AND v_own THEN
+    COMMIT;
+    CALL fairlead_settle_all_(100, COALESCE(JSON_VALUE(v_options, '$.now'),
+      TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))), v_closed);
+    CALL fairlead_open_(v_own);
+  END IF;
+  SET v_row = 0;
   IF JSON_CONTAINS_PATH(v_options, 'one', '$.types') THEN
     SELECT CONCAT('[', COALESCE(GROUP_CONCAT('"', HEX(name), '"'), ''), ']') INTO v_types
       FROM JSON_TABLE(v_options, '$.types[*]' COLUMNS (name VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) t;
@@ -292,7 +317,7 @@ BEGIN
     COALESCE(JSON_EXTRACT(v_options, '$.acks'), '[]'),
     ROUND(JSON_VALUE(v_options, '$.lease') * 1000000), JSON_VALUE(v_options, '$.version'), v_types,
     JSON_VALUE(v_options, '$.min_priority'), JSON_VALUE(v_options, '$.max_bytes'),
-    JSON_VALUE(v_options, '$.permit'), JSON_VALUE(v_options, '$.now'), v_own, v_ids, v_lost, v_retry);
+    JSON_VALUE(v_options, '$.permit'), JSON_VALUE(v_options, '$.now'), v_own * 2, v_ids, v_lost, v_retry);
   IF v_row THEN
     UPDATE fairlead_cursor SET channel = v_channel, credit = v_credit WHERE queue_id = v_queue_id;
   END IF;
@@ -300,10 +325,12 @@ BEGIN
   SELECT m.id, CONVERT(m.channel USING utf8mb4) AS channel, m.body,
          CONVERT(m.headers USING utf8mb4) AS headers, CONVERT(m.`key` USING utf8mb4) AS `key`,
          m.version, CONVERT(m.type USING utf8mb4) AS type, -m.`rank` AS priority, m.due_at,
-         m.created_at, m.attempts, m.deliveries, m.memo, m.wake_at AS lease_until, m.json, m.recovered
+         m.created_at, m.attempts, m.deliveries, m.memo, m.wake_at AS lease_until, m.json, m.recovered,
+         CONVERT(g.name USING utf8mb4) AS `group`
     FROM JSON_TABLE(CONCAT('[', COALESCE(v_ids, ''), ']'), '$[*]'
            COLUMNS (n FOR ORDINALITY, id BIGINT PATH '$')) j
     STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
+    LEFT JOIN fairlead_group g ON g.id = m.group_id
    ORDER BY j.n;
   IF v_own THEN COMMIT; END IF;
 END //

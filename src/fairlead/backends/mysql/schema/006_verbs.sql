@@ -6,15 +6,16 @@
 
 DELIMITER //
 
--- Lock the messages whose lease is valid. p_ids is "1,2" or NULL.
+-- Lock the messages whose lease is valid. p_ids is "1,2" or NULL, p_grouped how many have a group.
 DROP PROCEDURE IF EXISTS fairlead_match_ //
 CREATE PROCEDURE fairlead_match_(
   IN p_lane INT, IN p_leases LONGTEXT CHARACTER SET ascii,
-  OUT p_ids LONGTEXT CHARACTER SET ascii, OUT p_count INT, OUT p_lost LONGTEXT CHARACTER SET ascii
+  OUT p_ids LONGTEXT CHARACTER SET ascii, OUT p_count INT, OUT p_grouped INT,
+  OUT p_lost LONGTEXT CHARACTER SET ascii
 )
 BEGIN
-  SELECT GROUP_CONCAT(id), COUNT(*) INTO p_ids, p_count FROM (
-    SELECT m.id FROM JSON_TABLE(p_leases, '$[*]' COLUMNS (
+  SELECT GROUP_CONCAT(id), COUNT(*), COUNT(group_id) INTO p_ids, p_count, p_grouped FROM (
+    SELECT m.id, m.group_id FROM JSON_TABLE(p_leases, '$[*]' COLUMNS (
              id BIGINT PATH '$[0]', delivery INT PATH '$[1]')) j
       STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
      WHERE m.lane = p_lane AND m.state = 'l' AND m.deliveries = j.delivery
@@ -30,16 +31,20 @@ BEGIN
   END IF;
 END //
 
--- Find the queue, lock the leases, and refuse lost ones if the caller is strict.
+-- Find the queue, lock the leases, and refuse lost ones if the caller is strict. p_known: the options
+-- of this verb besides `strict` and `now`.
 DROP PROCEDURE IF EXISTS fairlead_verb_ //
 CREATE PROCEDURE fairlead_verb_(
   IN p_queue VARBINARY(1024), IN p_leases LONGTEXT CHARACTER SET ascii,
-  IN p_options LONGTEXT CHARACTER SET utf8mb4, OUT p_queue_id INT, OUT p_lane INT, OUT p_now BIGINT,
-  OUT p_ids LONGTEXT CHARACTER SET ascii, OUT p_count INT, OUT p_lost LONGTEXT CHARACTER SET ascii
+  IN p_options LONGTEXT CHARACTER SET utf8mb4, IN p_known VARCHAR(100) CHARACTER SET ascii,
+  OUT p_queue_id INT, OUT p_lane INT, OUT p_events INT, OUT p_now BIGINT,
+  OUT p_ids LONGTEXT CHARACTER SET ascii, OUT p_count INT, OUT p_grouped INT,
+  OUT p_lost LONGTEXT CHARACTER SET ascii
 )
 BEGIN
-  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), p_queue_id, p_lane, p_now);
-  CALL fairlead_match_(p_lane, p_leases, p_ids, p_count, p_lost);
+  CALL fairlead_known_(p_options, CONCAT('strict,now,', p_known));
+  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), p_queue_id, p_lane, p_now, p_events);
+  CALL fairlead_match_(p_lane, p_leases, p_ids, p_count, p_grouped, p_lost);
   IF p_lost <> '[]' THEN CALL fairlead_strict_(p_queue, p_lost, p_options); END IF;
 END //
 
@@ -57,16 +62,17 @@ BEGIN
   END IF;
 END //
 
--- The queue of a name and the time, or QueueNotFound.
+-- The queue of a name, the time, and whether it tells events; or QueueNotFound.
 DROP PROCEDURE IF EXISTS fairlead_queue_ //
 CREATE PROCEDURE fairlead_queue_(
-  IN p_queue VARBINARY(1024), IN p_given BIGINT, OUT p_id INT, OUT p_lane INT, OUT p_now BIGINT
+  IN p_queue VARBINARY(1024), IN p_given BIGINT, OUT p_id INT, OUT p_lane INT, OUT p_now BIGINT,
+  OUT p_events INT
 )
 BEGIN
   DECLARE v_text VARCHAR(128) CHARACTER SET utf8mb4;
   SET p_id = NULL;
-  SELECT id, lane, COALESCE(p_given, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))
-    INTO p_id, p_lane, p_now FROM fairlead_queue WHERE name = p_queue;
+  SELECT id, lane, COALESCE(p_given, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))), events
+    INTO p_id, p_lane, p_now, p_events FROM fairlead_queue WHERE name = p_queue;
   IF p_id IS NULL THEN
     SET v_text = LEFT(CONVERT(p_queue USING utf8mb4), 128);
     SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 45002, MESSAGE_TEXT = v_text;
@@ -76,24 +82,30 @@ END //
 -- Ack without transaction control; carried acks come here, too.
 DROP PROCEDURE IF EXISTS fairlead_ack_ //
 CREATE PROCEDURE fairlead_ack_(
-  IN p_lane INT, IN p_retention BIGINT, IN p_leases LONGTEXT CHARACTER SET ascii, IN p_now BIGINT,
+  IN p_queue_id INT, IN p_lane INT, IN p_retention BIGINT, IN p_events INT,
+  IN p_leases LONGTEXT CHARACTER SET ascii, IN p_now BIGINT,
   OUT p_count INT, OUT p_lost LONGTEXT CHARACTER SET ascii
 )
 ack: BEGIN
   DECLARE v_ids LONGTEXT CHARACTER SET ascii;
-  IF p_retention = 0 THEN
-    -- The usual case, all leases valid, is one statement. It is the first write of its procedure,
-    -- so it can be taken back as a whole to find out which ones were lost.
+  DECLARE v_grouped INT;
+  IF p_retention = 0 AND NOT p_events THEN
+    -- The usual case, all leases valid and without a group, is one statement. It is the first write of
+    -- its procedure, so it can be taken back as a whole to find out about the others.
     DELETE m FROM JSON_TABLE(p_leases, '$[*]' COLUMNS (
              id BIGINT PATH '$[0]', delivery INT PATH '$[1]')) j
       STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
-     WHERE m.lane = p_lane AND m.state = 'l' AND m.deliveries = j.delivery;
+     WHERE m.lane = p_lane AND m.state = 'l' AND m.deliveries = j.delivery AND m.group_id IS NULL;
     SET p_count = ROW_COUNT(), p_lost = '[]';
     IF p_count = JSON_LENGTH(p_leases) THEN LEAVE ack; END IF;
     ROLLBACK TO SAVEPOINT fairlead;
   END IF;
-  CALL fairlead_match_(p_lane, p_leases, v_ids, p_count, p_lost);
+  CALL fairlead_match_(p_lane, p_leases, v_ids, p_count, v_grouped, p_lost);
   IF v_ids IS NULL THEN LEAVE ack; END IF;
+  IF v_grouped > 0 THEN CALL fairlead_leave_(v_ids, 1, 0); END IF;
+  IF p_events THEN
+    CALL fairlead_emit_(p_queue_id, v_ids, IF(p_retention = 0, 'deleted', 'done'), NULL, p_now);
+  END IF;
   IF p_retention = 0 THEN
     DELETE m FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
       STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id;
@@ -111,7 +123,7 @@ CREATE PROCEDURE fairlead_ack(
 )
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
-  DECLARE v_queue_id, v_lane, v_count INT;
+  DECLARE v_queue_id, v_lane, v_events, v_count INT;
   DECLARE v_now, v_retention BIGINT;
   DECLARE v_lost LONGTEXT CHARACTER SET ascii;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
@@ -119,11 +131,12 @@ BEGIN
     CALL fairlead_undo_(v_own);
     RESIGNAL;
   END;
+  IF p_options <> '{"strict": 1}' THEN CALL fairlead_known_(p_options, 'strict,now'); END IF;
   CALL fairlead_open_(v_own);
-  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_queue_id, v_lane, v_now);
+  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_queue_id, v_lane, v_now, v_events);
   SELECT retention_us INTO v_retention FROM fairlead_queue WHERE id = v_queue_id;
   -- @stop ack.delete
-  CALL fairlead_ack_(v_lane, v_retention, p_leases, v_now, v_count, v_lost);
+  CALL fairlead_ack_(v_queue_id, v_lane, v_retention, v_events, p_leases, v_now, v_count, v_lost);
   IF v_lost <> '[]' THEN CALL fairlead_strict_(p_queue, v_lost, p_options); END IF;
   IF v_count > 0 THEN
     INSERT INTO fairlead_tally (queue_id, minute, acked)
@@ -141,7 +154,7 @@ CREATE PROCEDURE fairlead_complete(
 )
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
-  DECLARE v_queue_id, v_lane, v_count, v_json INT;
+  DECLARE v_queue_id, v_lane, v_events, v_grouped, v_count, v_json INT;
   DECLARE v_now BIGINT;
   DECLARE v_ids, v_lost LONGTEXT CHARACTER SET ascii;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
@@ -150,14 +163,17 @@ BEGIN
     RESIGNAL;
   END;
   CALL fairlead_open_(v_own);
-  CALL fairlead_verb_(p_queue, p_leases, p_options, v_queue_id, v_lane, v_now, v_ids, v_count, v_lost);
+  CALL fairlead_verb_(p_queue, p_leases, p_options, 'json', v_queue_id, v_lane,
+    v_events, v_now, v_ids, v_count, v_grouped, v_lost);
   SET v_json = COALESCE(JSON_VALUE(p_options, '$.json') IN ('1', 'true'),
     JSON_VALID(CONVERT(p_result USING utf8mb4)), 0);
   IF v_count > 0 THEN
+    IF v_grouped > 0 THEN CALL fairlead_leave_(v_ids, 1, 0); END IF;
     UPDATE JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
       STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
       SET m.state = 'd', m.wake_at = v_now, m.permit = 0, m.recovered = 0, m.begun = 0, m.attempts = 0,
           m.error = NULL, m.result = p_result, m.json = (m.json & 3) | IF(v_json, 4, 0);
+    IF v_events THEN CALL fairlead_emit_(v_queue_id, v_ids, 'done', NULL, v_now); END IF;
     INSERT INTO fairlead_tally (queue_id, minute, completed)
       VALUES (v_queue_id, v_now - v_now MOD 60000000, v_count);
   END IF;
@@ -174,7 +190,7 @@ CREATE PROCEDURE fairlead_defer(
 )
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
-  DECLARE v_queue_id, v_lane, v_count, v_json, v_keep INT;
+  DECLARE v_queue_id, v_lane, v_events, v_grouped, v_count, v_json, v_keep INT;
   DECLARE v_now, v_due BIGINT;
   DECLARE v_ids, v_lost LONGTEXT CHARACTER SET ascii;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
@@ -183,7 +199,8 @@ BEGIN
     RESIGNAL;
   END;
   CALL fairlead_open_(v_own);
-  CALL fairlead_verb_(p_queue, p_leases, p_options, v_queue_id, v_lane, v_now, v_ids, v_count, v_lost);
+  CALL fairlead_verb_(p_queue, p_leases, p_options, 'delay,delay_us,due_us,clear_memo,json', v_queue_id, v_lane,
+    v_events, v_now, v_ids, v_count, v_grouped, v_lost);
   SET v_due = COALESCE(JSON_VALUE(p_options, '$.due_us'),
         v_now + COALESCE(JSON_VALUE(p_options, '$.delay_us'),
           ROUND(JSON_VALUE(p_options, '$.delay') * 1000000), 0)),
@@ -197,6 +214,7 @@ BEGIN
           m.due_at = v_due, m.permit = 0, m.recovered = 0, m.attempts = 0,
           m.memo = IF(v_keep, m.memo, p_memo),
           m.json = IF(v_keep, m.json, (m.json & 5) | IF(v_json, 2, 0));
+    IF v_events THEN CALL fairlead_emit_(v_queue_id, v_ids, 'deferred', NULL, v_now); END IF;
     INSERT INTO fairlead_tally (queue_id, minute, deferred)
       VALUES (v_queue_id, v_now - v_now MOD 60000000, v_count);
   END IF;
@@ -212,7 +230,7 @@ CREATE PROCEDURE fairlead_fail(
 )
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
-  DECLARE v_queue_id, v_lane, v_count, v_max, v_factor, v_killed INT DEFAULT 0;
+  DECLARE v_queue_id, v_lane, v_events, v_grouped, v_count, v_max, v_factor, v_killed INT DEFAULT 0;
   DECLARE v_now, v_delay, v_initial, v_maximum BIGINT;
   DECLARE v_ids, v_lost, v_dead, v_alive LONGTEXT CHARACTER SET ascii;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
@@ -221,7 +239,8 @@ BEGIN
     RESIGNAL;
   END;
   CALL fairlead_open_(v_own);
-  CALL fairlead_verb_(p_queue, p_leases, p_options, v_queue_id, v_lane, v_now, v_ids, v_count, v_lost);
+  CALL fairlead_verb_(p_queue, p_leases, p_options, 'delay,delay_us,reference', v_queue_id, v_lane,
+    v_events, v_now, v_ids, v_count, v_grouped, v_lost);
   IF v_count > 0 THEN
     SET v_delay = COALESCE(JSON_VALUE(p_options, '$.delay_us'),
           ROUND(JSON_VALUE(p_options, '$.delay') * 1000000));
@@ -247,11 +266,12 @@ BEGIN
         SET m.due_at = v_now + wait.delay, m.state = IF(wait.delay <= 0, 'r', 's'),
             m.wake_at = IF(wait.delay <= 0, 0, v_now + wait.delay),
             m.permit = 0, m.recovered = 0, m.error = p_error;
+      IF v_events THEN CALL fairlead_emit_(v_queue_id, v_alive, 'deferred', NULL, v_now); END IF;
     END IF;
     IF v_dead IS NOT NULL THEN
       CALL fairlead_log_(v_queue_id, v_dead, v_now, 1, p_error, p_details,
         JSON_VALUE(p_options, '$.reference'));
-      CALL fairlead_die_(v_queue_id, v_dead, v_now, 1, p_error, v_killed);
+      CALL fairlead_die_(v_queue_id, v_dead, v_grouped, v_now, 1, p_error, v_killed);
     END IF;
     INSERT INTO fairlead_tally (queue_id, minute, failed, killed, errors)
       VALUES (v_queue_id, v_now - v_now MOD 60000000, v_count, NULLIF(v_killed, 0), v_count);
@@ -267,7 +287,7 @@ CREATE PROCEDURE fairlead_kill(
 )
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
-  DECLARE v_queue_id, v_lane, v_count, v_killed INT DEFAULT 0;
+  DECLARE v_queue_id, v_lane, v_events, v_grouped, v_count, v_killed INT DEFAULT 0;
   DECLARE v_now BIGINT;
   DECLARE v_ids, v_lost LONGTEXT CHARACTER SET ascii;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
@@ -276,11 +296,12 @@ BEGIN
     RESIGNAL;
   END;
   CALL fairlead_open_(v_own);
-  CALL fairlead_verb_(p_queue, p_leases, p_options, v_queue_id, v_lane, v_now, v_ids, v_count, v_lost);
+  CALL fairlead_verb_(p_queue, p_leases, p_options, 'reference', v_queue_id, v_lane,
+    v_events, v_now, v_ids, v_count, v_grouped, v_lost);
   IF v_count > 0 THEN
     CALL fairlead_log_(v_queue_id, v_ids, v_now, 1, p_error, p_details,
       JSON_VALUE(p_options, '$.reference'));
-    CALL fairlead_die_(v_queue_id, v_ids, v_now, 1, p_error, v_killed);
+    CALL fairlead_die_(v_queue_id, v_ids, v_grouped, v_now, 1, p_error, v_killed);
     INSERT INTO fairlead_tally (queue_id, minute, killed, errors)
       VALUES (v_queue_id, v_now - v_now MOD 60000000, v_killed, v_count);
   END IF;
@@ -297,7 +318,7 @@ CREATE PROCEDURE fairlead_extend(
 )
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
-  DECLARE v_queue_id, v_lane, v_count INT;
+  DECLARE v_queue_id, v_lane, v_events, v_grouped, v_count INT;
   DECLARE v_now, v_lease, v_default, v_until BIGINT DEFAULT NULL;
   DECLARE v_ids, v_lost LONGTEXT CHARACTER SET ascii;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
@@ -306,7 +327,8 @@ BEGIN
     RESIGNAL;
   END;
   CALL fairlead_open_(v_own);
-  CALL fairlead_verb_(p_queue, p_leases, p_options, v_queue_id, v_lane, v_now, v_ids, v_count, v_lost);
+  CALL fairlead_verb_(p_queue, p_leases, p_options, 'lease,lease_us', v_queue_id, v_lane,
+    v_events, v_now, v_ids, v_count, v_grouped, v_lost);
   IF v_count > 0 THEN
     SET v_lease = COALESCE(JSON_VALUE(p_options, '$.lease_us'),
           ROUND(JSON_VALUE(p_options, '$.lease') * 1000000));
@@ -332,7 +354,7 @@ CREATE PROCEDURE fairlead_release(
 )
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
-  DECLARE v_queue_id, v_lane, v_count INT;
+  DECLARE v_queue_id, v_lane, v_events, v_grouped, v_count INT;
   DECLARE v_now BIGINT;
   DECLARE v_ids, v_lost LONGTEXT CHARACTER SET ascii;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
@@ -341,13 +363,48 @@ BEGIN
     RESIGNAL;
   END;
   CALL fairlead_open_(v_own);
-  CALL fairlead_verb_(p_queue, p_leases, p_options, v_queue_id, v_lane, v_now, v_ids, v_count, v_lost);
+  CALL fairlead_verb_(p_queue, p_leases, p_options, '', v_queue_id, v_lane,
+    v_events, v_now, v_ids, v_count, v_grouped, v_lost);
   IF v_count > 0 THEN
     UPDATE JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
       STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
       SET m.state = 'r', m.wake_at = 0, m.permit = 0, m.attempts = m.attempts - 1;
     INSERT INTO fairlead_tally (queue_id, minute, released)
       VALUES (v_queue_id, v_now - v_now MOD 60000000, v_count);
+  END IF;
+  IF v_own THEN COMMIT; END IF;
+  SELECT v_lost AS lost;
+END //
+
+-- Options: progress (0 to 1) or millionths; without one it stays, as the note does if it is NULL.
+DROP PROCEDURE IF EXISTS fairlead_progress //
+CREATE PROCEDURE fairlead_progress(
+  IN p_queue VARBINARY(1024), IN p_leases LONGTEXT CHARACTER SET ascii, IN p_note MEDIUMBLOB,
+  IN p_options LONGTEXT CHARACTER SET utf8mb4
+)
+BEGIN
+  DECLARE v_own TINYINT DEFAULT 0;
+  DECLARE v_queue_id, v_lane, v_events, v_grouped, v_count, v_progress INT;
+  DECLARE v_now BIGINT;
+  DECLARE v_ids, v_lost LONGTEXT CHARACTER SET ascii;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION
+  BEGIN
+    CALL fairlead_undo_(v_own);
+    RESIGNAL;
+  END;
+  SET v_progress = COALESCE(JSON_VALUE(p_options, '$.millionths'),
+        ROUND(JSON_VALUE(p_options, '$.progress') * 1000000));
+  IF v_progress NOT BETWEEN 0 AND 1000000 THEN
+    SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 45006, MESSAGE_TEXT = 'progress is a number from 0 to 1';
+  END IF;
+  CALL fairlead_open_(v_own);
+  CALL fairlead_verb_(p_queue, p_leases, p_options, 'progress,millionths', v_queue_id, v_lane,
+    v_events, v_now, v_ids, v_count, v_grouped, v_lost);
+  IF v_count > 0 THEN
+    UPDATE JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
+      SET m.progress = COALESCE(v_progress, m.progress), m.note = COALESCE(p_note, m.note);
+    IF v_events THEN CALL fairlead_emit_(v_queue_id, v_ids, 'progress', NULL, v_now); END IF;
   END IF;
   IF v_own THEN COMMIT; END IF;
   SELECT v_lost AS lost;

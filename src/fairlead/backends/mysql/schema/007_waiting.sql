@@ -16,17 +16,21 @@ BEGIN
 END //
 
 -- Kill locked messages: dead here, or ready in the dead-letter queue if that exists and is another.
+-- p_grouped: whether some may have a group.
 DROP PROCEDURE IF EXISTS fairlead_die_ //
 CREATE PROCEDURE fairlead_die_(
-  IN p_queue_id INT, IN p_ids LONGTEXT CHARACTER SET ascii, IN p_now BIGINT, IN p_verb TINYINT,
-  IN p_error MEDIUMBLOB, OUT p_killed INT
+  IN p_queue_id INT, IN p_ids LONGTEXT CHARACTER SET ascii, IN p_grouped INT, IN p_now BIGINT,
+  IN p_verb TINYINT, IN p_error MEDIUMBLOB, OUT p_killed INT
 )
 BEGIN
-  DECLARE v_target, v_lane INT DEFAULT NULL;
+  DECLARE v_target, v_lane, v_events, v_target_events INT DEFAULT NULL;
   DECLARE v_expires BIGINT;
-  SELECT t.id, t.lane, t.expires_us INTO v_target, v_lane, v_expires
-    FROM fairlead_queue q JOIN fairlead_queue t ON t.name = q.dead_letter
-   WHERE q.id = p_queue_id AND t.id <> q.id;
+  SELECT q.events, t.id, t.lane, t.expires_us, t.events
+    INTO v_events, v_target, v_lane, v_expires, v_target_events
+    FROM fairlead_queue q LEFT JOIN fairlead_queue t ON t.name = q.dead_letter AND t.id <> q.id
+   WHERE q.id = p_queue_id;
+  IF p_grouped > 0 THEN CALL fairlead_leave_(p_ids, 0, 1); END IF;
+  IF v_events THEN CALL fairlead_emit_(p_queue_id, p_ids, 'dead', p_error, p_now); END IF;
   SET p_killed = JSON_LENGTH(CONCAT('[', p_ids, ']'));
   IF v_target IS NULL THEN
     UPDATE JSON_TABLE(CONCAT('[', p_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
@@ -38,25 +42,28 @@ BEGIN
       STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
       SET m.lane = v_lane, m.state = 'r', m.wake_at = 0, m.due_at = p_now, m.attempts = 0,
           m.`key` = NULL, m.expires_at = p_now + v_expires, m.permit = 0, m.begun = 0,
+          m.group_id = NULL, m.died_in = p_queue_id,
           m.error = p_error, m.recovered = IF(p_verb, 0, m.recovered);
     INSERT INTO fairlead_tally (queue_id, minute, sent)
       VALUES (v_target, p_now - p_now MOD 60000000, p_killed);
+    IF v_target_events THEN CALL fairlead_emit_(v_target, p_ids, 'created', NULL, p_now); END IF;
   END IF;
 END //
 
--- Lock one message by id or key: its id and state, or NULLs.
+-- Lock one message by id or key: its id, state and group, or NULLs.
 DROP PROCEDURE IF EXISTS fairlead_find_ //
 CREATE PROCEDURE fairlead_find_(
-  IN p_lane INT, IN p_id BIGINT, IN p_key VARBINARY(1024), OUT p_found BIGINT, OUT p_state BINARY(1)
+  IN p_lane INT, IN p_id BIGINT, IN p_key VARBINARY(1024), OUT p_found BIGINT, OUT p_state BINARY(1),
+  OUT p_group BIGINT
 )
 BEGIN
-  SET p_found = NULL, p_state = NULL;
+  SET p_found = NULL, p_state = NULL, p_group = NULL;
   IF p_id IS NULL THEN
     SELECT id INTO p_id FROM fairlead_message FORCE INDEX (`key`)
      WHERE lane = p_lane AND `key` = p_key;
   END IF;
   -- @stop find.lock
-  SELECT id, state INTO p_found, p_state FROM fairlead_message
+  SELECT id, state, group_id INTO p_found, p_state, p_group FROM fairlead_message
    WHERE id = p_id AND lane = p_lane AND (p_key IS NULL OR `key` = p_key) FOR UPDATE;
 END //
 
@@ -68,8 +75,8 @@ CREATE PROCEDURE fairlead_cancel(
 )
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
-  DECLARE v_queue_id, v_lane INT;
-  DECLARE v_now, v_id BIGINT;
+  DECLARE v_queue_id, v_lane, v_events INT;
+  DECLARE v_now, v_id, v_group BIGINT;
   DECLARE v_state BINARY(1);
   DECLARE v_outcome CHAR(1) CHARACTER SET ascii DEFAULT 'n';
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
@@ -77,11 +84,14 @@ BEGIN
     CALL fairlead_undo_(v_own);
     RESIGNAL;
   END;
+  CALL fairlead_known_(p_options, 'force,now');
   CALL fairlead_open_(v_own);
-  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_queue_id, v_lane, v_now);
-  CALL fairlead_find_(v_lane, p_id, p_key, v_id, v_state);
+  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_queue_id, v_lane, v_now, v_events);
+  CALL fairlead_find_(v_lane, p_id, p_key, v_id, v_state, v_group);
   IF v_state IN ('h', 's', 'r')
      OR v_state IS NOT NULL AND JSON_VALUE(p_options, '$.force') IN ('1', 'true') THEN
+    IF v_group IS NOT NULL THEN CALL fairlead_leave_(v_id, 0, 0); END IF;
+    IF v_events THEN CALL fairlead_emit_(v_queue_id, v_id, 'deleted', NULL, v_now); END IF;
     DELETE FROM fairlead_message WHERE id = v_id;
     INSERT INTO fairlead_tally (queue_id, minute, cancelled)
       VALUES (v_queue_id, v_now - v_now MOD 60000000, 1);
@@ -101,8 +111,8 @@ CREATE PROCEDURE fairlead_reschedule(
 )
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
-  DECLARE v_queue_id, v_lane, v_rank INT;
-  DECLARE v_now, v_id, v_due BIGINT;
+  DECLARE v_queue_id, v_lane, v_events, v_rank INT;
+  DECLARE v_now, v_id, v_due, v_group BIGINT;
   DECLARE v_state BINARY(1);
   DECLARE v_outcome CHAR(1) CHARACTER SET ascii DEFAULT 'n';
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
@@ -110,9 +120,10 @@ BEGIN
     CALL fairlead_undo_(v_own);
     RESIGNAL;
   END;
+  CALL fairlead_known_(p_options, 'delay,delay_us,due_us,priority,rank,now');
   CALL fairlead_open_(v_own);
-  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_queue_id, v_lane, v_now);
-  CALL fairlead_find_(v_lane, p_id, p_key, v_id, v_state);
+  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_queue_id, v_lane, v_now, v_events);
+  CALL fairlead_find_(v_lane, p_id, p_key, v_id, v_state, v_group);
   IF v_state IN ('s', 'r') THEN
     SET v_rank = COALESCE(JSON_VALUE(p_options, '$.rank'), -JSON_VALUE(p_options, '$.priority')),
         v_due = COALESCE(JSON_VALUE(p_options, '$.due_us'), v_now + COALESCE(
@@ -124,6 +135,7 @@ BEGIN
     IF v_rank IS NOT NULL THEN
       UPDATE fairlead_message SET `rank` = v_rank WHERE id = v_id;
     END IF;
+    IF v_events THEN CALL fairlead_emit_(v_queue_id, v_id, 'deferred', NULL, v_now); END IF;
     SET v_outcome = 'c';
   ELSEIF v_state = 'l' THEN
     SET v_outcome = 'l';
@@ -141,7 +153,8 @@ CREATE PROCEDURE fairlead_redrive(
 )
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
-  DECLARE v_queue_id, v_lane, v_to_id, v_to_lane, v_count, v_portion INT;
+  DECLARE v_queue_id, v_lane, v_events, v_to_id, v_to_lane, v_to_events, v_count, v_portion,
+    v_grouped INT;
   DECLARE v_total INT DEFAULT 0;
   DECLARE v_now, v_due BIGINT;
   DECLARE v_ids LONGTEXT CHARACTER SET ascii;
@@ -150,11 +163,12 @@ BEGIN
     CALL fairlead_undo_(v_own);
     RESIGNAL;
   END;
+  CALL fairlead_known_(p_options, 'delay,delay_us,now');
   CALL fairlead_open_(v_own);
-  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_queue_id, v_lane, v_now);
+  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_queue_id, v_lane, v_now, v_events);
   SET v_to_lane = v_lane;
   IF p_to IS NOT NULL THEN
-    CALL fairlead_queue_(p_to, v_now, v_to_id, v_to_lane, v_now);
+    CALL fairlead_queue_(p_to, v_now, v_to_id, v_to_lane, v_now, v_to_events);
     IF v_to_id = v_queue_id THEN SET p_to = NULL; END IF;
   END IF;
   SET v_due = v_now + COALESCE(JSON_VALUE(p_options, '$.delay_us'),
@@ -162,8 +176,8 @@ BEGIN
   -- In portions that a list of ids can hold.
   batch: WHILE v_total < p_limit DO
     SET v_portion = LEAST(p_limit - v_total, 10000);
-    SELECT GROUP_CONCAT(id), COUNT(*) INTO v_ids, v_count FROM (
-      SELECT id FROM fairlead_message FORCE INDEX (wake)
+    SELECT GROUP_CONCAT(id), COUNT(*), COUNT(group_id) INTO v_ids, v_count, v_grouped FROM (
+      SELECT id, group_id FROM fairlead_message FORCE INDEX (wake)
        WHERE lane = v_lane AND state = 'x' ORDER BY wake_at, id LIMIT v_portion
        FOR UPDATE SKIP LOCKED) dead;
     IF v_count = 0 THEN LEAVE batch; END IF;
@@ -171,7 +185,20 @@ BEGIN
       STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
       SET m.lane = v_to_lane, m.state = IF(v_due <= v_now, 'r', 's'),
           m.wake_at = IF(v_due <= v_now, 0, v_due), m.due_at = v_due, m.attempts = 0, m.begun = 0,
-          m.`key` = IF(p_to IS NULL, m.`key`, NULL);
+          m.`key` = IF(p_to IS NULL, m.`key`, NULL),
+          m.group_id = IF(p_to IS NULL, m.group_id, NULL);
+    IF v_grouped > 0 AND p_to IS NULL THEN
+      INSERT IGNORE INTO fairlead_member (group_id, message_id)
+        SELECT m.group_id, m.id
+          FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+          STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
+         WHERE m.group_id IS NOT NULL;
+    END IF;
+    IF p_to IS NULL AND v_events THEN
+      CALL fairlead_emit_(v_queue_id, v_ids, 'deferred', NULL, v_now);
+    ELSEIF p_to IS NOT NULL AND v_to_events THEN
+      CALL fairlead_emit_(v_to_id, v_ids, 'created', NULL, v_now);
+    END IF;
     SET v_total = v_total + v_count;
   END WHILE;
   IF p_to IS NOT NULL AND v_total > 0 THEN
@@ -190,7 +217,7 @@ CREATE PROCEDURE fairlead_discard(
 )
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
-  DECLARE v_queue_id, v_lane, v_count INT;
+  DECLARE v_queue_id, v_lane, v_events, v_count INT;
   DECLARE v_now BIGINT;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
@@ -200,9 +227,10 @@ BEGIN
   IF p_state NOT IN ('d', 'x') THEN
     SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 45006, MESSAGE_TEXT = 'the state is d (done) or x (dead)';
   END IF;
+  CALL fairlead_known_(p_options, 'now');
   CALL fairlead_open_(v_own);
-  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_queue_id, v_lane, v_now);
-  CALL fairlead_delete_(v_lane, p_state, NULL, p_limit, v_count);
+  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_queue_id, v_lane, v_now, v_events);
+  CALL fairlead_delete_(v_lane, p_state, NULL, p_limit, IF(v_events, v_queue_id, NULL), v_now, v_count);
   IF v_count > 0 THEN
     INSERT INTO fairlead_tally (queue_id, minute, cancelled)
       VALUES (v_queue_id, v_now - v_now MOD 60000000, v_count);
@@ -211,10 +239,12 @@ BEGIN
   SELECT v_count AS discarded;
 END //
 
--- Delete messages of a lane in one state, oldest first, finished at p_until at the latest.
+-- Delete messages of a lane in one state, oldest first, finished at p_until at the latest. p_told: the
+-- queue that tells of it.
 DROP PROCEDURE IF EXISTS fairlead_delete_ //
 CREATE PROCEDURE fairlead_delete_(
-  IN p_lane INT, IN p_state BINARY(1), IN p_until BIGINT, IN p_limit INT, OUT p_total INT
+  IN p_lane INT, IN p_state BINARY(1), IN p_until BIGINT, IN p_limit INT, IN p_told INT,
+  IN p_now BIGINT, OUT p_total INT
 )
 BEGIN
   DECLARE v_ids LONGTEXT CHARACTER SET ascii;
@@ -227,6 +257,7 @@ BEGIN
        WHERE lane = p_lane AND state = p_state AND wake_at <= COALESCE(p_until, 9223372036854775807)
        ORDER BY wake_at, id LIMIT v_portion FOR UPDATE SKIP LOCKED) finished;
     IF v_count = 0 THEN LEAVE batch; END IF;
+    IF p_told IS NOT NULL THEN CALL fairlead_emit_(p_told, v_ids, 'deleted', NULL, p_now); END IF;
     DELETE m FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
       STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id;
     SET p_total = p_total + v_count;

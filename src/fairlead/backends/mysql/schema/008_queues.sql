@@ -24,6 +24,7 @@ DROP PROCEDURE IF EXISTS fairlead_columns_ //
 CREATE PROCEDURE fairlead_columns_(IN p_id INT, IN p_options LONGTEXT CHARACTER SET utf8mb4)
 BEGIN
   DECLARE v LONGTEXT CHARACTER SET utf8mb4 DEFAULT p_options;
+  CALL fairlead_known_(v, 'lease,lease_us,max_attempts,backoff_initial,backoff_initial_us,backoff_factor,backoff_max,backoff_max_us,retention,retention_us,dead_retention,dead_retention_us,failure_retention,failure_retention_us,dead_letter,max_body,expires,expires_us,paused,events,limit_concurrency,limit_rate_count,limit_rate_period,limit_rate_period_us,limit_burst,max_concurrency,rate_count,rate_period,rate_period_us,burst,weight,channel_paused,ordered,max_size,now');
   CALL fairlead_durations_(v);
   UPDATE fairlead_queue SET
     lease_us = IF(JSON_CONTAINS_PATH(v, 'one', '$.lease_us'), JSON_VALUE(v, '$.lease_us'), lease_us),
@@ -38,6 +39,7 @@ BEGIN
     max_body = IF(JSON_CONTAINS_PATH(v, 'one', '$.max_body'), JSON_VALUE(v, '$.max_body'), max_body),
     expires_us = IF(JSON_CONTAINS_PATH(v, 'one', '$.expires_us'), JSON_VALUE(v, '$.expires_us'), expires_us),
     paused = IF(JSON_CONTAINS_PATH(v, 'one', '$.paused'), JSON_VALUE(v, '$.paused') IN ('1', 'true'), paused),
+    events = IF(JSON_CONTAINS_PATH(v, 'one', '$.events'), JSON_VALUE(v, '$.events') IN ('1', 'true'), events),
     limit_concurrency = IF(JSON_CONTAINS_PATH(v, 'one', '$.limit_concurrency'), JSON_VALUE(v, '$.limit_concurrency'), limit_concurrency),
     limit_rate_count = IF(JSON_CONTAINS_PATH(v, 'one', '$.limit_rate_count'), JSON_VALUE(v, '$.limit_rate_count'), limit_rate_count),
     limit_rate_period_us = IF(JSON_CONTAINS_PATH(v, 'one', '$.limit_rate_period_us'), JSON_VALUE(v, '$.limit_rate_period_us'), limit_rate_period_us),
@@ -104,7 +106,7 @@ CREATE PROCEDURE fairlead_queue_set(
 )
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
-  DECLARE v_id, v_lane INT;
+  DECLARE v_id, v_lane, v_events INT;
   DECLARE v_now BIGINT;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
@@ -112,7 +114,7 @@ BEGIN
     RESIGNAL;
   END;
   CALL fairlead_open_(v_own);
-  CALL fairlead_queue_(p_queue, NULL, v_id, v_lane, v_now);
+  CALL fairlead_queue_(p_queue, NULL, v_id, v_lane, v_now, v_events);
   CALL fairlead_columns_(v_id, p_options);
   IF v_own THEN COMMIT; END IF;
 END //
@@ -125,15 +127,16 @@ CREATE PROCEDURE fairlead_queue_purge(
 )
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
-  DECLARE v_id, v_lane, v_old INT;
+  DECLARE v_id, v_lane, v_old, v_events INT;
   DECLARE v_now BIGINT;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
     CALL fairlead_undo_(v_own);
     RESIGNAL;
   END;
+  CALL fairlead_known_(p_options, 'reset,now');
   CALL fairlead_open_(v_own);
-  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_id, v_old, v_now);
+  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_id, v_old, v_now, v_events);
   SELECT lane INTO v_old FROM fairlead_queue WHERE id = v_id FOR UPDATE;
   CALL fairlead_lane_(v_id, v_lane);
   UPDATE fairlead_queue SET lane = v_lane WHERE id = v_id;
@@ -183,7 +186,7 @@ CREATE PROCEDURE fairlead_policy_set(
 )
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
-  DECLARE v_id, v_lane INT;
+  DECLARE v_id, v_lane, v_events INT;
   DECLARE v_now, v_tat BIGINT;
   DECLARE v LONGTEXT CHARACTER SET utf8mb4 DEFAULT p_options;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
@@ -195,9 +198,10 @@ BEGIN
     SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 45005, MESSAGE_TEXT =
       'a channel has at most 255 bytes without NUL';
   END IF;
+  CALL fairlead_known_(v, 'max_concurrency,rate_count,rate_period,rate_period_us,burst,weight,paused,ordered,max_size');
   CALL fairlead_durations_(v);
   CALL fairlead_open_(v_own);
-  CALL fairlead_queue_(p_queue, NULL, v_id, v_lane, v_now);
+  CALL fairlead_queue_(p_queue, NULL, v_id, v_lane, v_now, v_events);
   -- The gate orders this with receives: those at the gate come first, later ones read the policy
   -- again once they have it. One that nobody has made yet is made here.
   IF COALESCE(JSON_VALUE(v, '$.max_concurrency'), JSON_VALUE(v, '$.rate_count')) IS NOT NULL
@@ -221,7 +225,7 @@ DROP PROCEDURE IF EXISTS fairlead_policy_clear //
 CREATE PROCEDURE fairlead_policy_clear(IN p_queue VARBINARY(1024), IN p_channel VARBINARY(1024))
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
-  DECLARE v_id, v_lane, v_count INT;
+  DECLARE v_id, v_lane, v_events, v_count INT;
   DECLARE v_now, v_tat BIGINT;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
@@ -229,7 +233,7 @@ BEGIN
     RESIGNAL;
   END;
   CALL fairlead_open_(v_own);
-  CALL fairlead_queue_(p_queue, NULL, v_id, v_lane, v_now);
+  CALL fairlead_queue_(p_queue, NULL, v_id, v_lane, v_now, v_events);
   SELECT tat INTO v_tat FROM fairlead_gate
    WHERE queue_id = v_id AND channel = p_channel FOR UPDATE;
   DELETE FROM fairlead_policy WHERE queue_id = v_id AND channel = p_channel;

@@ -8,17 +8,21 @@ DELIMITER //
 -- those never delivered, p_ended all ended leases.
 DROP PROCEDURE IF EXISTS fairlead_sweep_ //
 CREATE PROCEDURE fairlead_sweep_(
-  IN p_queue_id INT, IN p_lane INT, IN p_limit INT, IN p_now BIGINT, OUT p_activated INT,
+  IN p_queue_id INT, IN p_lane INT, IN p_events INT, IN p_limit INT, IN p_now BIGINT, OUT p_activated INT,
   OUT p_recovered INT, OUT p_killed INT, OUT p_expired INT, OUT p_gone INT, OUT p_ended INT
 )
 BEGIN
   DECLARE v_ids LONGTEXT CHARACTER SET ascii;
+  DECLARE v_grouped INT;
   SET p_recovered = 0, p_killed = 0;
-  SELECT GROUP_CONCAT(id), COUNT(*), COALESCE(SUM(deliveries = 0), 0) INTO v_ids, p_gone, p_expired
-    FROM (SELECT id, deliveries FROM fairlead_message FORCE INDEX (expiry)
+  SELECT GROUP_CONCAT(id), COUNT(*), COALESCE(SUM(deliveries = 0), 0), COUNT(group_id)
+    INTO v_ids, p_gone, p_expired, v_grouped
+    FROM (SELECT id, deliveries, group_id FROM fairlead_message FORCE INDEX (expiry)
            WHERE lane = p_lane AND expires_at <= p_now ORDER BY expires_at, id LIMIT p_limit
            FOR UPDATE SKIP LOCKED) past;
   IF p_gone > 0 THEN
+    IF v_grouped > 0 THEN CALL fairlead_leave_(v_ids, 0, 0); END IF;
+    IF p_events THEN CALL fairlead_emit_(p_queue_id, v_ids, 'deleted', NULL, p_now); END IF;
     DELETE m FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
       STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id;
   END IF;
@@ -54,7 +58,7 @@ CREATE PROCEDURE fairlead_recover_(
 )
 BEGIN
   DECLARE v_permits, v_over, v_dead, v_alive LONGTEXT CHARACTER SET ascii DEFAULT NULL;
-  DECLARE v_max INT;
+  DECLARE v_max, v_grouped INT;
   SET p_recovered = 0, p_killed = 0;
   SELECT GROUP_CONCAT(DISTINCT m.permit) INTO v_permits
     FROM JSON_TABLE(CONCAT('[', p_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
@@ -79,8 +83,9 @@ BEGIN
                          AND m.attempts >= COALESCE(m.max_attempts, v_max), m.id, NULL)),
          GROUP_CONCAT(IF(COALESCE(m.max_attempts, v_max) > 0
                          AND m.attempts >= COALESCE(m.max_attempts, v_max), NULL, m.id)),
-         SUM(COALESCE(m.max_attempts, v_max) = 0 OR m.attempts < COALESCE(m.max_attempts, v_max))
-    INTO v_dead, v_alive, p_recovered
+         SUM(COALESCE(m.max_attempts, v_max) = 0 OR m.attempts < COALESCE(m.max_attempts, v_max)),
+         COUNT(m.group_id)
+    INTO v_dead, v_alive, p_recovered, v_grouped
     FROM JSON_TABLE(CONCAT('[', p_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
     STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
     LEFT JOIN fairlead_permit p ON p.id = m.permit
@@ -93,7 +98,8 @@ BEGIN
   END IF;
   IF v_dead IS NOT NULL THEN
     CALL fairlead_log_(p_queue_id, v_dead, p_now, 1, 'lease expired with no attempts left', NULL, NULL);
-    CALL fairlead_die_(p_queue_id, v_dead, p_now, 0, 'lease expired with no attempts left', p_killed);
+    CALL fairlead_die_(p_queue_id, v_dead, v_grouped, p_now, 0,
+      'lease expired with no attempts left', p_killed);
   END IF;
 END //
 
@@ -220,15 +226,17 @@ CREATE PROCEDURE fairlead_maintain_queue_(
   INOUT p_killed INT, INOUT p_purged INT, INOUT p_more TINYINT
 )
 maintain: BEGIN
-  DECLARE v_lane, v_activated, v_recovered, v_killed, v_expired, v_gone, v_ended, v_count INT DEFAULT NULL;
+  DECLARE v_lane, v_events, v_activated, v_recovered, v_killed, v_expired, v_gone, v_ended,
+    v_count INT DEFAULT NULL;
   DECLARE v_retention, v_dead_retention, v_failure_retention BIGINT;
   DECLARE v_gates LONGTEXT CHARACTER SET ascii;
-  SELECT lane, IF(retention_us = 0, 86400000000, retention_us), dead_retention_us, failure_retention_us
-    INTO v_lane, v_retention, v_dead_retention, v_failure_retention
+  SELECT lane, events, IF(retention_us = 0, 86400000000, retention_us), dead_retention_us,
+         failure_retention_us
+    INTO v_lane, v_events, v_retention, v_dead_retention, v_failure_retention
     FROM fairlead_queue WHERE id = p_queue_id;
   IF v_lane IS NULL THEN LEAVE maintain; END IF;
 
-  CALL fairlead_sweep_(p_queue_id, v_lane, p_limit, p_now, v_activated, v_recovered, v_killed,
+  CALL fairlead_sweep_(p_queue_id, v_lane, v_events, p_limit, p_now, v_activated, v_recovered, v_killed,
     v_expired, v_gone, v_ended);
   IF v_recovered + v_killed + v_expired > 0 THEN
     INSERT INTO fairlead_tally (queue_id, minute, recovered, killed, expired, errors)
@@ -239,10 +247,10 @@ maintain: BEGIN
       p_killed = p_killed + v_killed, p_more = p_more OR v_activated >= p_limit
         OR v_ended >= p_limit OR v_gone >= p_limit;
 
-  CALL fairlead_delete_(v_lane, 'd', p_now - v_retention, p_limit, v_count);
+  CALL fairlead_delete_(v_lane, 'd', p_now - v_retention, p_limit, NULL, p_now, v_count);
   SET p_purged = p_purged + v_count, p_more = p_more OR v_count >= p_limit;
   IF v_dead_retention IS NOT NULL THEN
-    CALL fairlead_delete_(v_lane, 'x', p_now - v_dead_retention, p_limit, v_count);
+    CALL fairlead_delete_(v_lane, 'x', p_now - v_dead_retention, p_limit, NULL, p_now, v_count);
     SET p_purged = p_purged + v_count, p_more = p_more OR v_count >= p_limit;
   END IF;
   IF v_failure_retention IS NOT NULL THEN
@@ -278,14 +286,14 @@ maintain: BEGIN
   CALL fairlead_age_(p_queue_id, p_now);
 END //
 
--- What belongs to no queue: rows of purged and dropped lanes, permits, tallies.
+-- What belongs to no queue: rows of purged and dropped lanes, permits, closed groups, events, tallies.
 DROP PROCEDURE IF EXISTS fairlead_maintain_rest_ //
 CREATE PROCEDURE fairlead_maintain_rest_(
   IN p_limit INT, IN p_now BIGINT, INOUT p_purged INT, INOUT p_more TINYINT
 )
 BEGIN
   DECLARE v_done TINYINT DEFAULT 0;
-  DECLARE v_lane, v_count, v_folded INT;
+  DECLARE v_lane, v_count, v_grouped, v_folded INT;
   DECLARE v_ids LONGTEXT CHARACTER SET ascii;
   DECLARE v_lanes CURSOR FOR SELECT lane FROM fairlead_retired ORDER BY lane;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = 1;
@@ -293,10 +301,11 @@ BEGIN
   lane: LOOP
     FETCH v_lanes INTO v_lane;
     IF v_done THEN LEAVE lane; END IF;
-    SELECT GROUP_CONCAT(id), COUNT(*) INTO v_ids, v_count FROM (
-      SELECT id FROM fairlead_message FORCE INDEX (wake) WHERE lane = v_lane LIMIT p_limit
+    SELECT GROUP_CONCAT(id), COUNT(*), COUNT(group_id) INTO v_ids, v_count, v_grouped FROM (
+      SELECT id, group_id FROM fairlead_message FORCE INDEX (wake) WHERE lane = v_lane LIMIT p_limit
       FOR UPDATE SKIP LOCKED) rest;
     IF v_count > 0 THEN
+      IF v_grouped > 0 THEN CALL fairlead_leave_(v_ids, 0, 0); END IF;
       DELETE m FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
         STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id;
     ELSE
@@ -318,6 +327,18 @@ BEGIN
       STRAIGHT_JOIN fairlead_permit p FORCE INDEX (PRIMARY) ON p.id = j.id WHERE p.expires_at <= p_now;
   END IF;
 
+  -- Closed groups and events are kept for a day.
+  SELECT GROUP_CONCAT(id), COUNT(*) INTO v_ids, v_count FROM (
+    SELECT id FROM fairlead_group FORCE INDEX (closed) WHERE closed_at <= p_now - 86400000000
+     LIMIT p_limit FOR UPDATE SKIP LOCKED) past;
+  IF v_count > 0 THEN
+    DELETE g FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+      STRAIGHT_JOIN fairlead_group g FORCE INDEX (PRIMARY) ON g.id = j.id;
+  END IF;
+  SET p_more = p_more OR v_count >= p_limit;
+  CALL fairlead_forget_events_(p_now - 86400000000, p_limit, v_count);
+  SET p_more = p_more OR v_count >= p_limit;
+
   fold: LOOP
     CALL fairlead_fold_(LEAST(p_limit, 5000), p_now, v_folded);
     IF v_folded < LEAST(p_limit, 5000) THEN LEAVE fold; END IF;
@@ -330,7 +351,7 @@ DROP PROCEDURE IF EXISTS fairlead_maintain //
 CREATE PROCEDURE fairlead_maintain(IN p_limit INT, IN p_options LONGTEXT CHARACTER SET utf8mb4)
 BEGIN
   DECLARE v_own, v_more TINYINT DEFAULT 0;
-  DECLARE v_activated, v_recovered, v_killed, v_purged, v_id INT DEFAULT 0;
+  DECLARE v_activated, v_recovered, v_killed, v_purged, v_closed, v_id INT DEFAULT 0;
   DECLARE v_next INT;
   DECLARE v_now BIGINT DEFAULT COALESCE(JSON_VALUE(p_options, '$.now'),
     TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)));
@@ -339,6 +360,7 @@ BEGIN
     CALL fairlead_undo_(v_own);
     RESIGNAL;
   END;
+  CALL fairlead_known_(p_options, 'now');
   SET p_limit = LEAST(p_limit, 10000); -- what a list of ids can hold
   CALL fairlead_open_(v_own);
   queue: LOOP
@@ -354,7 +376,10 @@ BEGIN
     END IF;
   END LOOP;
   CALL fairlead_maintain_rest_(p_limit, v_now, v_purged, v_more);
-  IF v_own THEN COMMIT; END IF;
+  IF v_own THEN
+    COMMIT;
+    CALL fairlead_settle_all_(p_limit, v_now, v_closed);
+  END IF;
   SELECT v_activated AS activated, v_recovered AS recovered, v_killed AS killed, v_purged AS purged,
          v_more AS more;
 END //

@@ -8,7 +8,7 @@ CREATE PROCEDURE fairlead_queues(IN p_queue VARBINARY(1024))
 BEGIN
   SELECT name, created_at, lease_us, max_attempts, backoff_initial_us, backoff_factor, backoff_max_us,
          retention_us, dead_retention_us, failure_retention_us, dead_letter, max_body, expires_us,
-         paused, limit_concurrency, limit_rate_count, limit_rate_period_us, limit_burst,
+         paused, events, limit_concurrency, limit_rate_count, limit_rate_period_us, limit_burst,
          max_concurrency, rate_count, rate_period_us, burst, weight, channel_paused, ordered, max_size
     FROM fairlead_queue WHERE p_queue IS NULL OR name = p_queue ORDER BY name;
 END //
@@ -17,7 +17,7 @@ END //
 DROP PROCEDURE IF EXISTS fairlead_sender //
 CREATE PROCEDURE fairlead_sender(IN p_queue VARBINARY(1024), IN p_now BIGINT)
 BEGIN
-  SELECT id, lane, max_body, expires_us, max_size,
+  SELECT id, lane, max_body, expires_us, max_size, events,
          COALESCE(p_now, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) AS now,
          @@session.auto_increment_increment AS step, @@session.max_allowed_packet AS packet,
          EXISTS (SELECT 1 FROM fairlead_policy p WHERE p.queue_id = q.id) AS policies
@@ -49,17 +49,17 @@ CREATE PROCEDURE fairlead_get(
   IN p_options LONGTEXT CHARACTER SET utf8mb4
 )
 BEGIN
-  DECLARE v_id, v_lane INT;
+  DECLARE v_id, v_lane, v_events INT;
   DECLARE v_now BIGINT;
-  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_id, v_lane, v_now);
+  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_id, v_lane, v_now, v_events);
   IF p_id IS NULL THEN
     SELECT id INTO p_id FROM fairlead_message FORCE INDEX (`key`)
      WHERE lane = v_lane AND `key` = p_key;
   END IF;
   SELECT id, channel, body, headers, `key`, version, type, -`rank` AS priority, due_at, created_at,
          attempts, deliveries, memo, IF(state = 'l', wake_at, NULL) AS lease_until, json, recovered,
-         state, result, error, IF(state IN ('d', 'x'), wake_at, NULL) AS finished_at, expires_at,
-         max_attempts
+         (SELECT g.name FROM fairlead_group g WHERE g.id = group_id) AS `group`, state, result, error, IF(state IN ('d', 'x'), wake_at, NULL) AS finished_at, expires_at,
+         max_attempts, progress, note
     FROM fairlead_message
    WHERE id = p_id AND lane = v_lane AND (p_key IS NULL OR `key` = p_key)
      AND (expires_at IS NULL OR expires_at > v_now);
@@ -71,13 +71,14 @@ CREATE PROCEDURE fairlead_peek(
   IN p_queue VARBINARY(1024), IN p_n INT, IN p_options LONGTEXT CHARACTER SET utf8mb4
 )
 BEGIN
-  DECLARE v_id, v_lane INT;
+  DECLARE v_id, v_lane, v_events INT;
   DECLARE v_now BIGINT;
   DECLARE v_after BIGINT DEFAULT COALESCE(JSON_VALUE(p_options, '$.after'), 0);
   DECLARE v_state BINARY(1) DEFAULT JSON_VALUE(p_options, '$.state');
   DECLARE v_channel VARBINARY(1024) DEFAULT JSON_VALUE(p_options, '$.channel');
   DECLARE v_ids LONGTEXT CHARACTER SET ascii;
-  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_id, v_lane, v_now);
+  CALL fairlead_known_(p_options, 'state,channel,after,now');
+  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_id, v_lane, v_now, v_events);
   IF v_channel IS NOT NULL THEN
     SELECT GROUP_CONCAT(id) INTO v_ids FROM (
       SELECT id FROM fairlead_message FORCE INDEX (channel)
@@ -102,9 +103,10 @@ BEGIN
   END IF;
   SELECT m.id, m.channel, m.body, m.headers, m.`key`, m.version, m.type, -m.`rank` AS priority,
          m.due_at, m.created_at, m.attempts, m.deliveries, m.memo,
-         IF(m.state = 'l', m.wake_at, NULL) AS lease_until, m.json, m.recovered, m.state, m.result,
-         m.error, IF(m.state IN ('d', 'x'), m.wake_at, NULL) AS finished_at, m.expires_at,
-         m.max_attempts
+         IF(m.state = 'l', m.wake_at, NULL) AS lease_until, m.json, m.recovered,
+         (SELECT g.name FROM fairlead_group g WHERE g.id = m.group_id) AS `group`, m.state, m.result, m.error,
+         IF(m.state IN ('d', 'x'), m.wake_at, NULL) AS finished_at, m.expires_at,
+         m.max_attempts, m.progress, m.note
     FROM JSON_TABLE(CONCAT('[', COALESCE(v_ids, ''), ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
     STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
    ORDER BY j.id;
@@ -117,13 +119,14 @@ CREATE PROCEDURE fairlead_stats(
   IN p_queue VARBINARY(1024), IN p_options LONGTEXT CHARACTER SET utf8mb4
 )
 BEGIN
-  DECLARE v_id INT DEFAULT 0;
+  DECLARE v_id, v_events INT DEFAULT 0;
   DECLARE v_low INT DEFAULT 0;
   DECLARE v_high INT DEFAULT 2147483647;
   DECLARE v_now BIGINT DEFAULT COALESCE(JSON_VALUE(p_options, '$.now'),
     TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)));
+  CALL fairlead_known_(p_options, 'now');
   IF p_queue IS NOT NULL THEN
-    CALL fairlead_queue_(p_queue, v_now, v_id, v_low, v_now);
+    CALL fairlead_queue_(p_queue, v_now, v_id, v_low, v_now, v_events);
     SET v_high = v_low;
   END IF;
   -- Rows are counted in the ready index alone; the few that are past their expiry, due, or whose
@@ -211,9 +214,9 @@ END //
 DROP PROCEDURE IF EXISTS fairlead_history_of //
 CREATE PROCEDURE fairlead_history_of(IN p_queue VARBINARY(1024), IN p_since BIGINT)
 BEGIN
-  DECLARE v_id, v_lane INT;
+  DECLARE v_id, v_lane, v_events INT;
   DECLARE v_now BIGINT;
-  CALL fairlead_queue_(p_queue, NULL, v_id, v_lane, v_now);
+  CALL fairlead_queue_(p_queue, NULL, v_id, v_lane, v_now, v_events);
   SELECT minute, CAST(COALESCE(SUM(sent), 0) AS SIGNED) AS sent,
          CAST(COALESCE(SUM(delivered), 0) AS SIGNED) AS delivered,
          CAST(COALESCE(SUM(acked), 0) AS SIGNED) AS acked,
@@ -240,9 +243,9 @@ END //
 DROP PROCEDURE IF EXISTS fairlead_channels //
 CREATE PROCEDURE fairlead_channels(IN p_queue VARBINARY(1024), IN p_limit INT)
 BEGIN
-  DECLARE v_id, v_lane INT;
+  DECLARE v_id, v_lane, v_events INT;
   DECLARE v_now BIGINT;
-  CALL fairlead_queue_(p_queue, NULL, v_id, v_lane, v_now);
+  CALL fairlead_queue_(p_queue, NULL, v_id, v_lane, v_now, v_events);
   SELECT c.channel, CAST(SUM(c.r) AS SIGNED) AS ready, CAST(SUM(c.s) AS SIGNED) AS scheduled,
          CAST(SUM(c.l) AS SIGNED) AS leased, p.max_concurrency, p.rate_count, p.rate_period_us,
          p.burst, p.weight, p.paused, p.ordered, p.max_size
@@ -265,10 +268,10 @@ CREATE PROCEDURE fairlead_facts(
   IN p_queue VARBINARY(1024), IN p_id BIGINT, IN p_options LONGTEXT CHARACTER SET utf8mb4
 )
 BEGIN
-  DECLARE v_id, v_lane, v_rank, v_begun INT;
+  DECLARE v_id, v_lane, v_events, v_rank, v_begun INT;
   DECLARE v_now, v_due BIGINT;
   DECLARE v_channel VARBINARY(255);
-  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_id, v_lane, v_now);
+  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_id, v_lane, v_now, v_events);
   SELECT channel, `rank`, due_at, begun INTO v_channel, v_rank, v_due, v_begun FROM fairlead_message
    WHERE id = p_id AND lane = v_lane;
   SELECT v_now AS now, IF(p.queue_id IS NULL, q.max_concurrency, p.max_concurrency) AS max_concurrency,
@@ -309,9 +312,9 @@ CREATE PROCEDURE fairlead_failures(
   IN p_queue VARBINARY(1024), IN p_id BIGINT, IN p_key VARBINARY(1024), IN p_n INT
 )
 BEGIN
-  DECLARE v_id, v_lane INT;
+  DECLARE v_id, v_lane, v_events INT;
   DECLARE v_now BIGINT;
-  CALL fairlead_queue_(p_queue, NULL, v_id, v_lane, v_now);
+  CALL fairlead_queue_(p_queue, NULL, v_id, v_lane, v_now, v_events);
   SELECT p_queue AS queue, message_id, `key`, attempt, at, error, details, reference
     FROM fairlead_failure
    WHERE queue_id = v_id AND (p_id IS NULL OR message_id = p_id) AND (p_key IS NULL OR `key` = p_key)
@@ -330,6 +333,30 @@ BEGIN
     FROM fairlead_failure f JOIN fairlead_queue q ON q.id = f.queue_id
    WHERE f.`key` = p_key
    ORDER BY at, message_id;
+END //
+
+-- What became of some messages of a queue: [ids], ["keys in hex"]. One that was moved to a dead-letter
+-- queue from here, and still exists, is dead to this queue. Columns: backends/base.py, OUTCOME_ROW.
+DROP PROCEDURE IF EXISTS fairlead_outcomes //
+CREATE PROCEDURE fairlead_outcomes(
+  IN p_queue VARBINARY(1024), IN p_ids LONGTEXT CHARACTER SET ascii,
+  IN p_keys LONGTEXT CHARACTER SET ascii, IN p_now BIGINT
+)
+BEGIN
+  DECLARE v_id, v_lane, v_events INT;
+  DECLARE v_now BIGINT;
+  CALL fairlead_queue_(p_queue, p_now, v_id, v_lane, v_now, v_events);
+  SELECT m.id, m.`key`, IF(m.lane = v_lane, m.state, 'x') AS state, m.json, m.result, m.error,
+         m.progress, m.note
+    FROM (SELECT id FROM JSON_TABLE(p_ids, '$[*]' COLUMNS (id BIGINT PATH '$')) i
+          UNION
+          SELECT k.id FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (name VARCHAR(510) PATH '$')) j
+            STRAIGHT_JOIN fairlead_message k FORCE INDEX (`key`)
+              ON k.lane = v_lane AND k.`key` = UNHEX(j.name)) wanted
+    STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = wanted.id
+   WHERE (m.expires_at IS NULL OR m.expires_at > v_now)
+     AND (m.lane = v_lane OR m.died_in = v_id
+          AND EXISTS (SELECT 1 FROM fairlead_queue q WHERE q.lane = m.lane));
 END //
 
 DROP PROCEDURE IF EXISTS fairlead_permits //

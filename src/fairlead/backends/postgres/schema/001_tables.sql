@@ -37,6 +37,7 @@ CREATE TABLE fairlead.queue (
   max_body bigint NOT NULL DEFAULT 16777216,
   expires_us bigint,
   paused smallint NOT NULL DEFAULT 0,
+  events smallint NOT NULL DEFAULT 0,
   -- the limit over all channels
   limit_concurrency int CHECK (limit_concurrency >= 0),
   limit_rate_count bigint,
@@ -108,13 +109,14 @@ CREATE TABLE fairlead.message (
   permit_id bigint,
   expires_at bigint,
   finished_at bigint,
-  group_id bigint, -- reserved for groups
+  group_id bigint,
   lane int NOT NULL,
   rank int NOT NULL,
   version int NOT NULL,
   attempts int NOT NULL DEFAULT 0,
   deliveries int NOT NULL DEFAULT 0, -- the fencing token
   max_attempts int,
+  progress int, -- millionths
   origin int, -- the queue in which a dead-lettered message died
   json smallint NOT NULL, -- which payloads are JSON: 1 body, 2 memo, 4 result
   state "char" NOT NULL, -- h held, s scheduled, r ready, l leased, d done, x dead
@@ -124,6 +126,7 @@ CREATE TABLE fairlead.message (
   key text COLLATE "C",
   type text COLLATE "C",
   error text,
+  note text,
   body bytea NOT NULL,
   headers bytea,
   memo bytea,
@@ -143,6 +146,7 @@ CREATE INDEX message_begun ON fairlead.message (lane, channel) WHERE begun;
 CREATE INDEX message_done ON fairlead.message (lane, finished_at, id) WHERE state = 'd';
 CREATE INDEX message_dead ON fairlead.message (lane, finished_at, id) WHERE state = 'x';
 CREATE INDEX message_expires ON fairlead.message (lane, expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX message_group ON fairlead.message (group_id, state, id) WHERE group_id IS NOT NULL AND state IN ('h', 's', 'r', 'l');
 CREATE UNIQUE INDEX message_key ON fairlead.message (lane, key) WHERE key IS NOT NULL;
 
 -- Lanes whose rows are to be swept.
@@ -190,3 +194,60 @@ CREATE TABLE fairlead.history (
   expired bigint NOT NULL DEFAULT 0, errors bigint NOT NULL DEFAULT 0,
   PRIMARY KEY (queue_id, minute)
 ) WITH (fillfactor = 50);
+
+-- Groups. A closed one is kept for a day; its name is free at once. The works are messages of its
+-- queue in state h; a delay of theirs stands in lease_until until the group closes.
+CREATE TABLE fairlead.group_ (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  name text COLLATE "C" NOT NULL,
+  queue text COLLATE "C" NOT NULL,
+  on_dead "char" NOT NULL, -- i ignore, a abort
+  created_at bigint NOT NULL,
+  started_at bigint,
+  closed_at bigint,
+  outcome "char", -- e ended, c cancelled, a aborted
+  end_id bigint,
+  abort_id bigint,
+  -- for information; completion is derived from the members' rows
+  sent bigint NOT NULL DEFAULT 0,
+  done bigint NOT NULL DEFAULT 0,
+  dead bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 70);
+CREATE UNIQUE INDEX group_open ON fairlead.group_ (name) WHERE closed_at IS NULL;
+CREATE INDEX group_name ON fairlead.group_ (name, id);
+CREATE INDEX group_closed ON fairlead.group_ (closed_at) WHERE closed_at IS NOT NULL;
+
+-- Whatever ends or adds a member leaves a mark in its own transaction: the group is looked at after
+-- that has committed. `tx` tells a transaction its own marks.
+CREATE TABLE fairlead.group_mark (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  group_id bigint NOT NULL,
+  tx xid8 NOT NULL DEFAULT pg_current_xact_id(),
+  sent int, done int, dead int
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX group_mark_group ON fairlead.group_mark (group_id);
+
+-- Events in the order in which they may be read: a transaction's events are read when no older
+-- transaction is open any more, so none can appear before one that was already given.
+CREATE TABLE fairlead.event (
+  tx xid8 NOT NULL DEFAULT pg_current_xact_id(),
+  id bigint GENERATED ALWAYS AS IDENTITY,
+  at bigint NOT NULL,
+  kind text NOT NULL,
+  queue text COLLATE "C" NOT NULL,
+  message_id bigint,
+  key text COLLATE "C",
+  channel text COLLATE "C",
+  delay_us bigint,
+  data bytea,
+  PRIMARY KEY (tx, id)
+) WITH (autovacuum_vacuum_cost_delay = 0);
+
+-- Who sleeps until something happens in a queue ('' in any): senders notify only then. It costs no
+-- log, and is empty after a crash, when nobody sleeps.
+CREATE UNLOGGED TABLE fairlead.sleeper (
+  queue text COLLATE "C" NOT NULL,
+  who int NOT NULL,
+  until bigint NOT NULL,
+  PRIMARY KEY (queue, who)
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);

@@ -64,12 +64,13 @@ BEGIN
     backoff_max_us = q.backoff_max_us, retention_us = q.retention_us,
     dead_retention_us = q.dead_retention_us, failure_retention_us = q.failure_retention_us,
     dead_letter = q.dead_letter, max_body = q.max_body, expires_us = q.expires_us,
-    paused = q.paused, limit_concurrency = q.limit_concurrency,
+    paused = q.paused, events = q.events, limit_concurrency = q.limit_concurrency,
     limit_rate_count = q.limit_rate_count, limit_rate_period_us = q.limit_rate_period_us,
     limit_burst = q.limit_burst, max_concurrency = q.max_concurrency, rate_count = q.rate_count,
     rate_period_us = q.rate_period_us, burst = q.burst, weight = q.weight,
     channel_paused = q.channel_paused, ordered = q.ordered, max_size = q.max_size
   WHERE id = q.id;
+  PERFORM fairlead.wake(p_queue);
 END $$;
 
 CREATE FUNCTION fairlead.queue_purge(p_queue text, p_reset boolean DEFAULT false, p_now bigint DEFAULT NULL)
@@ -135,6 +136,7 @@ BEGIN
       max_concurrency = excluded.max_concurrency, rate_count = excluded.rate_count,
       rate_period_us = excluded.rate_period_us, burst = excluded.burst, weight = excluded.weight,
       paused = excluded.paused, ordered = excluded.ordered, max_size = excluded.max_size;
+  PERFORM fairlead.wake(p_queue);
 END $$;
 
 CREATE FUNCTION fairlead.policy_clear(p_queue text, p_channel text) RETURNS boolean
@@ -143,7 +145,11 @@ DECLARE q fairlead.queue := fairlead.queue_row(p_queue);
 BEGIN
   PERFORM 1 FROM fairlead.gate g WHERE g.queue_id = q.id AND g.channel = p_channel FOR UPDATE;
   DELETE FROM fairlead.policy WHERE queue_id = q.id AND channel = p_channel;
-  RETURN FOUND;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  PERFORM fairlead.wake(p_queue);
+  RETURN true;
 END $$;
 
 CREATE FUNCTION fairlead.permit_create(p_name text, p_ttl_us bigint, p_now bigint DEFAULT NULL)

@@ -72,7 +72,7 @@ END $$;
 CREATE FUNCTION fairlead.send_one(
   p_queue text, p_channel text, p_body bytea, p_json int, p_rank int, p_due bigint, p_delay bigint,
   p_version int, p_type text, p_headers bytea, p_lease bigint, p_max_attempts int, p_expires bigint,
-  p_now bigint, OUT id bigint, OUT outcome text)
+  p_group text, p_now bigint, OUT id bigint, OUT outcome text)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -80,6 +80,7 @@ DECLARE
   v_now bigint := fairlead.now_us(p_now);
   v_due bigint := coalesce(p_due, v_now + p_delay);
   v_full record;
+  g record;
 BEGIN
   -- @stop send.start
   IF octet_length(p_body) > q.max_body THEN
@@ -91,13 +92,21 @@ BEGIN
     outcome := 'm';
     RETURN;
   END IF;
+  g := fairlead.group_join(p_group, p_queue, v_now);
   INSERT INTO fairlead.message AS m (due_at, created_at, lease_us, expires_at, lane, rank, version,
-      max_attempts, json, state, channel, type, body, headers)
+      max_attempts, json, state, channel, type, body, headers, group_id)
     VALUES (v_due, v_now, p_lease, v_now + coalesce(p_expires, q.expires_us), q.lane, p_rank,
-      p_version, p_max_attempts, p_json, CASE WHEN v_due <= v_now THEN 'r' ELSE 's' END,
-      p_channel, p_type, p_body, p_headers)
+      p_version, p_max_attempts, p_json, CASE WHEN g.held THEN 'h' WHEN v_due <= v_now THEN 'r' ELSE 's' END,
+      p_channel, p_type, p_body, p_headers, g.id)
     RETURNING m.id INTO send_one.id;
   INSERT INTO fairlead.tally (queue_id, at, sent) VALUES (q.id, v_now, 1);
+  IF g.id IS NOT NULL THEN
+    INSERT INTO fairlead.group_mark (group_id, sent) VALUES (g.id, 1);
+  END IF;
+  IF q.events <> 0 THEN
+    PERFORM fairlead.tell(q.name, 'created', ARRAY[send_one.id], v_now);
+  END IF;
+  PERFORM fairlead.wake(p_queue);
   outcome := 's';
 END $$;
 
@@ -107,7 +116,8 @@ END $$;
 CREATE FUNCTION fairlead.send_rows(
   p_queue text, p_channels text[], p_bodies bytea[], p_json int[], p_ranks int[], p_dues bigint[],
   p_delays bigint[], p_keys text[], p_conflicts text, p_versions int[], p_types text[],
-  p_headers bytea[], p_leases bigint[], p_max_attempts int[], p_expires bigint[], p_now bigint)
+  p_headers bytea[], p_leases bigint[], p_max_attempts int[], p_expires bigint[], p_max_waits bigint[],
+  p_groups text[], p_now bigint)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -118,6 +128,8 @@ DECLARE
   v_ids bigint[];
   v_full record;
   v_sent int;
+  v_group_ids bigint[];
+  v_held boolean[];
 BEGIN
   PERFORM fairlead.check_bodies(q, (SELECT max(octet_length(b)) FROM unnest(p_bodies) b));
   v_outcome := array_fill('s'::text, ARRAY[v_n]);
@@ -149,11 +161,17 @@ BEGIN
       FROM unnest(p_channels) c;
     RETURN;
   END IF;
+  IF p_groups IS NOT NULL THEN
+    SELECT array_agg(j.id ORDER BY u.i), array_agg(j.held ORDER BY u.i) INTO v_group_ids, v_held
+      FROM unnest(p_groups) WITH ORDINALITY u(name, i)
+      LEFT JOIN fairlead.groups_join(p_groups, p_queue, v_now) j ON j.name = u.name;
+  END IF;
   -- @stop send.write
   BEGIN
     SELECT k.ids, k.outcome, k.sent INTO v_ids, v_outcome, v_sent FROM fairlead.send_write(
       q, v_ids, v_outcome, p_channels, p_bodies, p_json, p_ranks, p_dues, p_delays, p_keys,
-      p_conflicts, p_versions, p_types, p_headers, p_leases, p_max_attempts, p_expires, v_now) k;
+      p_conflicts, p_versions, p_types, p_headers, p_leases, p_max_attempts, p_expires, p_max_waits,
+      v_group_ids, v_held, v_now) k;
   EXCEPTION WHEN SQLSTATE 'FL003' THEN
     -- Somebody committed that key in the meantime: the block is undone, your transaction lives.
     RETURN QUERY SELECT 0::bigint,
@@ -165,6 +183,16 @@ BEGIN
   IF v_sent > 0 THEN
     INSERT INTO fairlead.tally (queue_id, at, sent) VALUES (q.id, v_now, v_sent);
   END IF;
+  IF p_groups IS NOT NULL THEN
+    INSERT INTO fairlead.group_mark (group_id, sent)
+      SELECT u.g, count(*) FROM unnest(v_group_ids, v_outcome) u(g, o)
+      WHERE u.g IS NOT NULL AND u.o IN ('s', 'r') GROUP BY u.g ORDER BY u.g;
+  END IF;
+  IF q.events <> 0 THEN
+    PERFORM fairlead.tell(q.name, 'created', ARRAY(
+      SELECT u.i FROM unnest(v_ids, v_outcome) u(i, o) WHERE u.o IN ('s', 'r')), v_now);
+  END IF;
+  PERFORM fairlead.wake(p_queue);
   RETURN QUERY SELECT * FROM unnest(v_ids, v_outcome);
 END $$;
 
@@ -174,13 +202,15 @@ CREATE FUNCTION fairlead.send_write(
   q fairlead.queue, p_ids bigint[], p_outcome text[], p_channels text[], p_bodies bytea[],
   p_json int[], p_ranks int[], p_dues bigint[], p_delays bigint[], p_keys text[], p_conflicts text,
   p_versions int[], p_types text[], p_headers bytea[], p_leases bigint[], p_max_attempts int[],
-  p_expires bigint[], p_now bigint, OUT ids bigint[], OUT outcome text[], OUT sent int)
+  p_expires bigint[], p_max_waits bigint[], p_groups bigint[], p_held boolean[], p_now bigint,
+  OUT ids bigint[], OUT outcome text[], OUT sent int)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_todo int[];
   v_i int;
   v_old record;
+  v_due bigint;
   v_try int := 0;
 BEGIN
   ids := p_ids;
@@ -193,18 +223,19 @@ BEGIN
       RAISE EXCEPTION 'the holders of these keys come and go too fast' USING ERRCODE = '40001';
     END IF;
     WITH row AS (
-      SELECT t.i, x.*, coalesce(x.due, p_now + coalesce(x.delay, 0)) AS due_at
+      SELECT t.i, x.*, least(coalesce(x.due, p_now + coalesce(x.delay, 0)), p_now + x.max_wait) AS due_at
       FROM unnest(p_channels, p_bodies, p_json, p_ranks, p_dues, p_delays, p_keys, p_versions,
-                  p_types, p_headers, p_leases, p_max_attempts, p_expires) WITH ORDINALITY
-        x(channel, body, json, rank, due, delay, key, version, type, headers, lease, attempts, expires, n)
+                  p_types, p_headers, p_leases, p_max_attempts, p_expires, p_max_waits, p_groups, p_held)
+        WITH ORDINALITY x(channel, body, json, rank, due, delay, key, version, type, headers, lease, attempts,
+                          expires, max_wait, group_id, held, n)
       JOIN unnest(v_todo) t(i) ON t.i = x.n
     ), written AS (
       INSERT INTO fairlead.message AS m (id, due_at, created_at, lease_us, expires_at, lane, rank,
-          version, max_attempts, json, state, channel, key, type, body, headers)
+          version, max_attempts, json, state, channel, key, type, body, headers, group_id)
         SELECT p_ids[r.i], r.due_at, p_now, r.lease, p_now + coalesce(r.expires, q.expires_us),
           q.lane, coalesce(r.rank, 0), coalesce(r.version, 0), r.attempts, coalesce(r.json, 0),
-          CASE WHEN r.due_at <= p_now THEN 'r' ELSE 's' END, coalesce(r.channel, ''), r.key, r.type,
-          r.body, r.headers
+          CASE WHEN r.held THEN 'h' WHEN r.due_at <= p_now THEN 'r' ELSE 's' END, coalesce(r.channel, ''), r.key,
+          r.type, r.body, r.headers, r.group_id
         FROM row r ORDER BY r.key COLLATE "C" NULLS FIRST, r.i
         ON CONFLICT (lane, key) WHERE key IS NOT NULL DO NOTHING
         RETURNING m.id
@@ -217,7 +248,7 @@ BEGIN
     -- What is left met a holder of its key.
     FOREACH v_i IN ARRAY v_todo LOOP
       IF substr(p_conflicts, v_i, 1) = 'r' THEN
-        SELECT m.id, m.state INTO v_old FROM fairlead.message m
+        SELECT m.id, m.state, m.group_id, m.created_at INTO v_old FROM fairlead.message m
           WHERE m.lane = q.lane AND m.key = p_keys[v_i] FOR UPDATE;
       ELSE
         SELECT m.id, m.state INTO v_old FROM fairlead.message m
@@ -237,18 +268,23 @@ BEGIN
         outcome[v_i] := 'f';
       ELSE
         outcome[v_i] := 'r';
+        v_due := least(coalesce(p_dues[v_i], p_now + coalesce(p_delays[v_i], 0)),
+          CASE WHEN v_old.state = 'd' THEN p_now ELSE v_old.created_at END + p_max_waits[v_i]);
         UPDATE fairlead.message m SET
           channel = coalesce(p_channels[v_i], ''), body = p_bodies[v_i], headers = p_headers[v_i],
           json = coalesce(p_json[v_i], 0), rank = coalesce(p_ranks[v_i], 0),
           version = coalesce(p_versions[v_i], 0), type = p_types[v_i], lease_us = p_leases[v_i],
           max_attempts = p_max_attempts[v_i],
           expires_at = p_now + coalesce(p_expires[v_i], q.expires_us),
-          due_at = coalesce(p_dues[v_i], p_now + coalesce(p_delays[v_i], 0)),
-          state = CASE WHEN coalesce(p_dues[v_i], p_now + coalesce(p_delays[v_i], 0)) <= p_now THEN 'r' ELSE 's' END,
+          due_at = v_due, group_id = p_groups[v_i],
+          state = CASE WHEN p_held[v_i] THEN 'h' WHEN v_due <= p_now THEN 'r' ELSE 's' END,
           created_at = CASE WHEN m.state = 'd' THEN p_now ELSE m.created_at END,
           attempts = 0, memo = NULL, result = NULL, error = NULL, finished_at = NULL,
-          recovered = false, begun = false
+          progress = NULL, note = NULL, recovered = false, begun = false
           WHERE m.id = v_old.id;
+        IF v_old.group_id <> coalesce(p_groups[v_i], 0) THEN
+          INSERT INTO fairlead.group_mark (group_id) VALUES (v_old.group_id);
+        END IF;
       END IF;
       ids[v_i] := v_old.id;
       v_todo := array_remove(v_todo, v_i);
@@ -265,7 +301,7 @@ BEGIN
 END $$;
 
 -- Before a bulk COPY: the lane, the clock, the ids, and what the rows need to be checked against.
--- `bulk` is false where the queue counts sizes; then the rows go through send_rows.
+-- `bulk` is false where the queue counts sizes or has events; then the rows go through send_rows.
 CREATE FUNCTION fairlead.send_open(p_queue text, p_n int, p_now bigint,
   OUT lane int, OUT now bigint, OUT max_body bigint, OUT expires_us bigint, OUT bulk boolean, OUT ids bigint[])
 LANGUAGE plpgsql AS $$
@@ -275,11 +311,12 @@ BEGIN
   now := fairlead.now_us(p_now);
   max_body := q.max_body;
   expires_us := q.expires_us;
-  bulk := q.max_size IS NULL AND NOT EXISTS (
+  bulk := q.max_size IS NULL AND q.events = 0 AND NOT EXISTS (
     SELECT 1 FROM fairlead.policy p WHERE p.queue_id = q.id AND p.max_size IS NOT NULL);
   IF bulk THEN
     ids := ARRAY(SELECT nextval('fairlead.message_id') FROM generate_series(1, p_n));
     INSERT INTO fairlead.tally (queue_id, at, sent) VALUES (q.id, now, p_n);
+    PERFORM fairlead.wake(p_queue);
   END IF;
 END $$;
 
@@ -289,7 +326,8 @@ CREATE FUNCTION fairlead.send(
   p_delay interval DEFAULT NULL, p_at timestamptz DEFAULT NULL, p_key text DEFAULT NULL,
   p_on_conflict text DEFAULT 'error', p_version int DEFAULT 0, p_type text DEFAULT NULL,
   p_headers jsonb DEFAULT NULL, p_lease interval DEFAULT NULL, p_max_attempts int DEFAULT NULL,
-  p_expires interval DEFAULT NULL, p_json boolean DEFAULT true, p_now bigint DEFAULT NULL)
+  p_expires interval DEFAULT NULL, p_json boolean DEFAULT true, p_max_wait interval DEFAULT NULL,
+  p_group text DEFAULT NULL, p_now bigint DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
   IF p_json THEN
@@ -297,7 +335,7 @@ BEGIN
   END IF;
   RETURN fairlead.send_bytes(p_queue, convert_to(p_body, 'UTF8'), p_channel, p_priority, p_delay,
     p_at, p_key, p_on_conflict, p_version, p_type, p_headers, p_lease, p_max_attempts, p_expires,
-    p_json, p_now);
+    p_json, p_max_wait, p_group, p_now);
 END $$;
 
 CREATE FUNCTION fairlead.send_bytes(
@@ -305,18 +343,21 @@ CREATE FUNCTION fairlead.send_bytes(
   p_delay interval DEFAULT NULL, p_at timestamptz DEFAULT NULL, p_key text DEFAULT NULL,
   p_on_conflict text DEFAULT 'error', p_version int DEFAULT 0, p_type text DEFAULT NULL,
   p_headers jsonb DEFAULT NULL, p_lease interval DEFAULT NULL, p_max_attempts int DEFAULT NULL,
-  p_expires interval DEFAULT NULL, p_json boolean DEFAULT false, p_now bigint DEFAULT NULL)
+  p_expires interval DEFAULT NULL, p_json boolean DEFAULT false, p_max_wait interval DEFAULT NULL,
+  p_group text DEFAULT NULL, p_now bigint DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE r record;
 BEGIN
   IF p_body IS NULL OR p_channel IS NULL OR p_delay < interval '0' OR p_lease < interval '0'
      OR p_max_attempts < 0 OR p_expires < interval '0' OR (p_delay IS NOT NULL AND p_at IS NOT NULL)
+     OR p_max_wait < interval '0' OR (p_max_wait IS NOT NULL AND (p_key IS NULL OR p_on_conflict <> 'replace'))
      OR p_on_conflict NOT IN ('error', 'ignore', 'replace') THEN
-    RAISE EXCEPTION 'a body is needed; delay, lease, max_attempts and expires must not be negative; give delay or at; on_conflict is error, ignore or replace'
+    RAISE EXCEPTION 'a body is needed; max_wait goes with a key and on_conflict replace; delay, lease, max_attempts and expires must not be negative; give delay or at; on_conflict is error, ignore or replace'
       USING ERRCODE = 'FL006';
   END IF;
-  IF octet_length(p_channel) > 255 OR octet_length(p_key) NOT BETWEEN 1 AND 255 OR octet_length(p_type) NOT BETWEEN 1 AND 255 THEN
-    RAISE EXCEPTION 'channel, key and type have at most 255 bytes' USING ERRCODE = 'FL005';
+  IF octet_length(p_channel) > 255 OR octet_length(p_key) NOT BETWEEN 1 AND 255 OR octet_length(p_type) NOT BETWEEN 1 AND 255
+     OR octet_length(p_group) NOT BETWEEN 1 AND 255 THEN
+    RAISE EXCEPTION 'channel, key, type and group have at most 255 bytes' USING ERRCODE = 'FL005';
   END IF;
   SELECT * INTO r FROM fairlead.send_rows(p_queue, ARRAY[p_channel], ARRAY[p_body],
     ARRAY[p_json::int], ARRAY[-p_priority], ARRAY[(extract(epoch FROM p_at) * 1000000)::bigint],
@@ -324,7 +365,8 @@ BEGIN
     CASE WHEN p_key IS NOT NULL THEN ARRAY[p_key] END, left(p_on_conflict, 1), ARRAY[p_version],
     ARRAY[p_type], ARRAY[convert_to(p_headers::text, 'UTF8')],
     ARRAY[(extract(epoch FROM p_lease) * 1000000)::bigint], ARRAY[p_max_attempts],
-    ARRAY[(extract(epoch FROM p_expires) * 1000000)::bigint], p_now);
+    ARRAY[(extract(epoch FROM p_expires) * 1000000)::bigint],
+    ARRAY[(extract(epoch FROM p_max_wait) * 1000000)::bigint], CASE WHEN p_group IS NOT NULL THEN ARRAY[p_group] END, p_now);
   IF r.outcome = 'e' THEN
     RAISE EXCEPTION 'queue % already has a message with key %', quote_literal(p_queue), quote_literal(p_key)
       USING ERRCODE = 'FL003', DETAIL = p_key, HINT = 'pass p_on_conflict => ''ignore'' or ''replace''';
@@ -340,7 +382,7 @@ END $$;
 
 -- Many messages as a JSON array of objects {"body": any JSON, "channel", "priority", "delay"
 -- (seconds), "at" (seconds since the epoch), "key", "on_conflict", "version", "type", "headers",
--- "lease", "max_attempts", "expires"}.
+-- "lease", "max_attempts", "expires", "max_wait", "group"}.
 CREATE FUNCTION fairlead.send_many(p_queue text, p_messages jsonb, p_now bigint DEFAULT NULL)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
 DECLARE r record;
@@ -358,7 +400,9 @@ BEGIN
          array_agg(convert_to((m -> 'headers')::text, 'UTF8') ORDER BY i) AS headers,
          array_agg(((m ->> 'lease')::numeric * 1000000)::bigint ORDER BY i) AS leases,
          array_agg((m ->> 'max_attempts')::int ORDER BY i) AS attempts,
-         array_agg(((m ->> 'expires')::numeric * 1000000)::bigint ORDER BY i) AS expires
+         array_agg(((m ->> 'expires')::numeric * 1000000)::bigint ORDER BY i) AS expires,
+         array_agg(((m ->> 'max_wait')::numeric * 1000000)::bigint ORDER BY i) AS max_waits,
+         array_agg(m ->> 'group' ORDER BY i) AS groups
     INTO r FROM jsonb_array_elements(p_messages) WITH ORDINALITY e(m, i);
   IF r.channels IS NULL THEN
     RETURN;
@@ -372,13 +416,14 @@ BEGIN
   END IF;
   IF EXISTS (SELECT 1 FROM jsonb_array_elements(p_messages) m
       WHERE octet_length(m ->> 'channel') > 255 OR octet_length(m ->> 'key') NOT BETWEEN 1 AND 255
-        OR octet_length(m ->> 'type') NOT BETWEEN 1 AND 255) THEN
-    RAISE EXCEPTION 'channel, key and type have at most 255 bytes' USING ERRCODE = 'FL005';
+        OR octet_length(m ->> 'type') NOT BETWEEN 1 AND 255 OR octet_length(m ->> 'group') NOT BETWEEN 1 AND 255) THEN
+    RAISE EXCEPTION 'channel, key, type and group have at most 255 bytes' USING ERRCODE = 'FL005';
   END IF;
   RETURN QUERY SELECT s.id, CASE s.outcome WHEN 's' THEN 'sent' WHEN 'd' THEN 'duplicate'
       WHEN 'r' THEN 'replaced' WHEN 'f' THEN 'refused' WHEN 'c' THEN 'collapsed'
       WHEN 'e' THEN 'conflict' WHEN 'm' THEN 'full' ELSE 'not sent' END
     FROM fairlead.send_rows(p_queue, r.channels, r.bodies, r.json, r.ranks, r.dues, r.delays,
       CASE WHEN EXISTS (SELECT 1 FROM unnest(r.keys) k WHERE k IS NOT NULL) THEN r.keys END,
-      r.conflicts, r.versions, r.types, r.headers, r.leases, r.attempts, r.expires, p_now) s;
+      r.conflicts, r.versions, r.types, r.headers, r.leases, r.attempts, r.expires, r.max_waits,
+      CASE WHEN EXISTS (SELECT 1 FROM unnest(r.groups) g WHERE g IS NOT NULL) THEN r.groups END, p_now) s;
 END $$;

@@ -29,22 +29,33 @@ END $$;
 CREATE FUNCTION fairlead.bury(q fairlead.queue, p_ids bigint[], p_error text, p_expired boolean, p_now bigint)
 RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
-DECLARE t fairlead.queue;
+DECLARE
+  t fairlead.queue;
+  v_groups bigint[];
 BEGIN
+  v_groups := ARRAY(SELECT group_id FROM fairlead.message WHERE id = ANY (p_ids) AND group_id IS NOT NULL);
   IF q.dead_letter IS NOT NULL AND q.dead_letter <> q.name THEN
     SELECT * INTO t FROM fairlead.queue WHERE name = q.dead_letter;
   END IF;
   IF t.id IS NOT NULL THEN
     UPDATE fairlead.message SET lane = t.lane, origin = q.id, state = 'r', due_at = p_now, attempts = 0,
         key = NULL, expires_at = p_now + t.expires_us, error = p_error, lease_until = NULL,
-        lease_no = NULL, permit_id = NULL, begun = false, recovered = recovered AND p_expired
+        lease_no = NULL, permit_id = NULL, group_id = NULL, begun = false, recovered = recovered AND p_expired
       WHERE id = ANY (p_ids);
     INSERT INTO fairlead.tally (queue_id, at, sent) VALUES (t.id, p_now, cardinality(p_ids));
+    IF t.events <> 0 THEN
+      PERFORM fairlead.tell(t.name, 'created', p_ids, p_now);
+    END IF;
+    PERFORM fairlead.wake(t.name);
   ELSE
     UPDATE fairlead.message SET state = 'x', finished_at = p_now, error = p_error, lease_until = NULL,
         lease_no = NULL, permit_id = NULL, begun = false, recovered = recovered AND p_expired
       WHERE id = ANY (p_ids);
   END IF;
+  IF q.events <> 0 THEN
+    PERFORM fairlead.tell(q.name, 'dead', p_ids, p_now);
+  END IF;
+  PERFORM fairlead.mark(v_groups, 'dead');
 END $$;
 
 CREATE FUNCTION fairlead.ack_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_strict boolean, p_now bigint)
@@ -53,9 +64,16 @@ SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   q record;
   v_done bigint[];
+  v_groups bigint[];
+  v_keys text[];
+  v_channels text[];
   v_same boolean := p_deliveries[1] = ALL (p_deliveries); -- nearly always: all are first deliveries
 BEGIN
-  SELECT o.id, o.lane, o.retention_us INTO q FROM fairlead.queue o WHERE o.name = p_queue;
+  -- (`wanted` is what fairlead.wake() asks.)
+  SELECT o.id, o.lane, o.retention_us, o.events, statement_timestamp() <> transaction_timestamp() OR EXISTS (
+      SELECT 1 FROM fairlead.sleeper s WHERE s.queue IN (o.name, '')
+        AND s.until > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS wanted INTO q
+    FROM fairlead.queue o WHERE o.name = p_queue;
   IF NOT FOUND THEN
     PERFORM fairlead.queue_row(p_queue);
   END IF;
@@ -64,19 +82,33 @@ BEGIN
     WITH gone AS (
       DELETE FROM fairlead.message m WHERE m.id = ANY (p_ids) AND m.state::text = 'l' AND m.lane = q.lane
         AND m.deliveries = CASE WHEN v_same THEN p_deliveries[1] ELSE p_deliveries[array_position(p_ids, m.id)] END
-        RETURNING m.id)
-    SELECT array_agg(id) INTO v_done FROM gone;
+        RETURNING m.id, m.group_id, m.key, m.channel)
+    SELECT array_agg(id), array_agg(group_id) FILTER (WHERE group_id IS NOT NULL), array_agg(key), array_agg(channel)
+      INTO v_done, v_groups, v_keys, v_channels FROM gone;
   ELSE
     WITH kept AS (
       UPDATE fairlead.message m SET state = 'd', finished_at = fairlead.now_us(p_now), lease_until = NULL,
           lease_no = NULL, permit_id = NULL, begun = false, recovered = false
         WHERE m.id = ANY (p_ids) AND m.state::text = 'l' AND m.lane = q.lane
         AND m.deliveries = CASE WHEN v_same THEN p_deliveries[1] ELSE p_deliveries[array_position(p_ids, m.id)] END
-        RETURNING m.id)
-    SELECT array_agg(id) INTO v_done FROM kept;
+        RETURNING m.id, m.group_id)
+    SELECT array_agg(id), array_agg(group_id) FILTER (WHERE group_id IS NOT NULL) INTO v_done, v_groups FROM kept;
   END IF;
   IF v_done IS NOT NULL THEN
     INSERT INTO fairlead.tally (queue_id, at, acked) VALUES (q.id, fairlead.now_us(p_now), cardinality(v_done));
+    IF q.events <> 0 THEN
+      IF v_keys IS NULL THEN
+        PERFORM fairlead.tell(p_queue, 'done', v_done, fairlead.now_us(p_now));
+      ELSE
+        PERFORM fairlead.tell_gone(p_queue, v_done, v_keys, v_channels, fairlead.now_us(p_now));
+      END IF;
+    END IF;
+    IF v_groups IS NOT NULL THEN
+      PERFORM fairlead.mark(v_groups, 'done');
+    END IF;
+    IF q.wanted THEN
+      PERFORM pg_notify('fairlead', p_queue);
+    END IF;
   END IF;
   IF cardinality(v_done) = cardinality(p_ids) THEN
     RETURN '{}';
@@ -92,6 +124,7 @@ DECLARE
   q fairlead.queue := fairlead.queue_row(p_queue);
   v_now bigint := fairlead.now_us(p_now);
   v_done bigint[];
+  v_groups bigint[];
   v_same boolean := p_deliveries[1] = ALL (p_deliveries); -- nearly always: all are first deliveries
 BEGIN
   WITH kept AS (
@@ -100,10 +133,17 @@ BEGIN
         lease_no = NULL, permit_id = NULL, begun = false, recovered = false
       WHERE m.id = ANY (p_ids) AND m.state::text = 'l' AND m.lane = q.lane
         AND m.deliveries = CASE WHEN v_same THEN p_deliveries[1] ELSE p_deliveries[array_position(p_ids, m.id)] END
-      RETURNING m.id)
-  SELECT array_agg(id) INTO v_done FROM kept;
+      RETURNING m.id, m.group_id)
+  SELECT array_agg(id), array_agg(group_id) FILTER (WHERE group_id IS NOT NULL) INTO v_done, v_groups FROM kept;
   IF v_done IS NOT NULL THEN
     INSERT INTO fairlead.tally (queue_id, at, completed) VALUES (q.id, v_now, cardinality(v_done));
+    IF q.events <> 0 THEN
+      PERFORM fairlead.tell(q.name, 'done', v_done, v_now);
+    END IF;
+    IF v_groups IS NOT NULL THEN
+      PERFORM fairlead.mark(v_groups, 'done');
+    END IF;
+    PERFORM fairlead.wake(p_queue);
   END IF;
   RETURN fairlead.lost_of(p_queue, p_ids, p_deliveries, v_done, p_strict);
 END $$;
@@ -130,6 +170,10 @@ BEGIN
   SELECT array_agg(id) INTO v_done FROM back;
   IF v_done IS NOT NULL THEN
     INSERT INTO fairlead.tally (queue_id, at, deferred) VALUES (q.id, v_now, cardinality(v_done));
+    IF q.events <> 0 THEN
+      PERFORM fairlead.tell(q.name, 'deferred', v_done, v_now);
+    END IF;
+    PERFORM fairlead.wake(p_queue);
   END IF;
   RETURN fairlead.lost_of(p_queue, p_ids, p_deliveries, v_done, p_strict);
 END $$;
@@ -166,11 +210,15 @@ BEGIN
               q.backoff_initial_us * power(q.backoff_factor::float8, least(o.attempts - 1, 60))))::bigint AS wait
             FROM fairlead.message o WHERE o.id = ANY (v_done) AND NOT coalesce(o.id = ANY (v_dead), false)) x
       WHERE m.id = x.id;
+    IF q.events <> 0 THEN
+      PERFORM fairlead.tell(q.name, 'deferred', ARRAY(SELECT i FROM unnest(v_done) i WHERE i <> ALL (coalesce(v_dead, '{}'))), v_now);
+    END IF;
     IF v_dead IS NOT NULL THEN
       PERFORM fairlead.bury(q, v_dead, p_error, false, v_now);
     END IF;
     INSERT INTO fairlead.tally (queue_id, at, failed, killed, errors) VALUES (q.id, v_now,
       CASE WHEN NOT p_kill THEN cardinality(v_done) END, cardinality(v_dead), cardinality(v_done));
+    PERFORM fairlead.wake(p_queue);
   END IF;
   RETURN fairlead.lost_of(p_queue, p_ids, p_deliveries, v_done, p_strict);
 END $$;
@@ -215,6 +263,31 @@ BEGIN
   SELECT array_agg(id) INTO v_done FROM back;
   IF v_done IS NOT NULL THEN
     INSERT INTO fairlead.tally (queue_id, at, released) VALUES (q.id, fairlead.now_us(p_now), cardinality(v_done));
+    PERFORM fairlead.wake(p_queue);
+  END IF;
+  RETURN fairlead.lost_of(p_queue, p_ids, p_deliveries, v_done, p_strict);
+END $$;
+
+CREATE FUNCTION fairlead.progress_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_progress int, p_note text,
+  p_strict boolean, p_now bigint)
+RETURNS bigint[] LANGUAGE plpgsql
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  q fairlead.queue := fairlead.queue_row(p_queue);
+  v_done bigint[];
+  v_same boolean := p_deliveries[1] = ALL (p_deliveries); -- nearly always: all are first deliveries
+BEGIN
+  WITH told AS (
+    UPDATE fairlead.message m SET progress = coalesce(p_progress, m.progress), note = coalesce(p_note, m.note)
+      WHERE m.id = ANY (p_ids) AND m.state::text = 'l' AND m.lane = q.lane
+        AND m.deliveries = CASE WHEN v_same THEN p_deliveries[1] ELSE p_deliveries[array_position(p_ids, m.id)] END
+      RETURNING m.id)
+  SELECT array_agg(id) INTO v_done FROM told;
+  IF v_done IS NOT NULL THEN
+    IF q.events <> 0 THEN
+      PERFORM fairlead.tell(q.name, 'progress', v_done, fairlead.now_us(p_now));
+    END IF;
+    PERFORM fairlead.wake(p_queue);
   END IF;
   RETURN fairlead.lost_of(p_queue, p_ids, p_deliveries, v_done, p_strict);
 END $$;
@@ -239,6 +312,13 @@ BEGIN
   END IF;
   DELETE FROM fairlead.message WHERE id = m.id;
   INSERT INTO fairlead.tally (queue_id, at, cancelled) VALUES (q.id, fairlead.now_us(p_now), 1);
+  IF q.events <> 0 THEN
+    PERFORM fairlead.tell_gone(q.name, ARRAY[m.id], ARRAY[m.key], ARRAY[m.channel], fairlead.now_us(p_now));
+  END IF;
+  IF m.group_id IS NOT NULL AND m.state NOT IN ('d', 'x') THEN
+    PERFORM fairlead.mark(ARRAY[m.group_id], NULL);
+  END IF;
+  PERFORM fairlead.wake(p_queue);
   RETURN 'c';
 END $$;
 
@@ -266,6 +346,10 @@ BEGIN
   UPDATE fairlead.message SET due_at = v_due, rank = coalesce(p_rank, m.rank),
       state = CASE WHEN p_due IS NULL AND p_delay IS NULL THEN m.state WHEN v_due <= v_now THEN 'r' ELSE 's' END
     WHERE id = m.id;
+  IF q.events <> 0 THEN
+    PERFORM fairlead.tell(q.name, 'deferred', ARRAY[m.id], v_now);
+  END IF;
+  PERFORM fairlead.wake(p_queue);
   RETURN 'c';
 END $$;
 
@@ -278,22 +362,29 @@ DECLARE
   q fairlead.queue := fairlead.queue_row(p_queue);
   t fairlead.queue := fairlead.queue_row(coalesce(p_to, p_queue));
   v_now bigint := fairlead.now_us(p_now);
-  v_n int;
+  v_ids bigint[];
 BEGIN
   WITH moved AS (
     UPDATE fairlead.message m SET lane = t.lane, state = CASE WHEN p_delay_us = 0 THEN 'r' ELSE 's' END,
         due_at = v_now + p_delay_us, attempts = 0, finished_at = NULL, begun = false,
-        key = CASE WHEN t.id = q.id THEN m.key END,
+        key = CASE WHEN t.id = q.id THEN m.key END, group_id = CASE WHEN t.id = q.id THEN m.group_id END,
         origin = CASE WHEN t.id = q.id THEN m.origin END
       WHERE m.id = ANY (ARRAY(SELECT d.id FROM fairlead.message d
           WHERE d.lane = q.lane AND d.state = 'x'
           ORDER BY d.finished_at, d.id LIMIT p_limit FOR UPDATE SKIP LOCKED))
-      RETURNING 1)
-  SELECT count(*) INTO v_n FROM moved;
-  IF v_n > 0 AND t.id <> q.id THEN
-    INSERT INTO fairlead.tally (queue_id, at, sent) VALUES (t.id, v_now, v_n);
+      RETURNING m.id)
+  SELECT array_agg(id) INTO v_ids FROM moved;
+  IF v_ids IS NULL THEN
+    RETURN 0;
   END IF;
-  RETURN v_n;
+  IF t.id <> q.id THEN
+    INSERT INTO fairlead.tally (queue_id, at, sent) VALUES (t.id, v_now, cardinality(v_ids));
+  END IF;
+  IF t.events <> 0 THEN
+    PERFORM fairlead.tell(t.name, CASE WHEN t.id = q.id THEN 'deferred' ELSE 'created' END, v_ids, v_now);
+  END IF;
+  PERFORM fairlead.wake(t.name);
+  RETURN cardinality(v_ids);
 END $$;
 
 CREATE FUNCTION fairlead.discard(p_queue text, p_state text, p_limit int, p_now bigint DEFAULT NULL)
@@ -311,6 +402,9 @@ BEGIN
       ORDER BY d.finished_at, d.id LIMIT p_limit FOR UPDATE SKIP LOCKED);
   END IF;
   IF cardinality(v_ids) > 0 THEN
+    IF q.events <> 0 THEN
+      PERFORM fairlead.tell(q.name, 'deleted', v_ids, fairlead.now_us(p_now));
+    END IF;
     DELETE FROM fairlead.message WHERE id = ANY (v_ids);
     INSERT INTO fairlead.tally (queue_id, at, cancelled) VALUES (q.id, fairlead.now_us(p_now), cardinality(v_ids));
   END IF;
@@ -356,6 +450,17 @@ CREATE FUNCTION fairlead.extend(p_queue text, p_id bigint, p_delivery int, p_lea
 CREATE FUNCTION fairlead.release(p_queue text, p_id bigint, p_delivery int, p_now bigint DEFAULT NULL)
 RETURNS void LANGUAGE sql AS $$
   SELECT fairlead.release_rows(p_queue, ARRAY[p_id], ARRAY[p_delivery], true, p_now) $$;
+
+-- p_progress is a fraction from 0 to 1.
+CREATE FUNCTION fairlead.progress(p_queue text, p_id bigint, p_delivery int, p_progress numeric DEFAULT NULL,
+  p_note text DEFAULT NULL, p_now bigint DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_progress NOT BETWEEN 0 AND 1 OR (p_progress IS NULL AND p_note IS NULL) THEN
+    RAISE EXCEPTION 'give a progress from 0 to 1, a note, or both' USING ERRCODE = 'FL006';
+  END IF;
+  PERFORM fairlead.progress_rows(p_queue, ARRAY[p_id], ARRAY[p_delivery], round(p_progress * 1000000)::int,
+    left(p_note, 1000), true, p_now);
+END $$;
 
 CREATE FUNCTION fairlead.cancel(p_queue text, p_id bigint DEFAULT NULL, p_key text DEFAULT NULL,
   p_force boolean DEFAULT false, p_now bigint DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql AS $$

@@ -12,7 +12,7 @@
 CREATE TYPE fairlead.delivery AS (
   id bigint, channel text, body bytea, headers bytea, key text, version int, type text, priority int,
   due_at bigint, created_at bigint, attempts int, deliveries int, memo bytea, lease_until bigint,
-  json smallint, recovered int);
+  json smallint, recovered int, group_name text);
 
 -- Expire, recover, promote: at most p_limit rows each. The floors are times below which the caller
 -- has swept lately: dead index entries before them are not visited again.
@@ -25,6 +25,7 @@ SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_ids bigint[];
   v_permits bigint[];
+  v_gone record;
   v_alive bigint[];
   v_dead bigint[];
 BEGIN
@@ -34,8 +35,19 @@ BEGIN
     DELETE FROM fairlead.message m WHERE m.id = ANY (ARRAY(
         SELECT e.id FROM fairlead.message e WHERE e.lane = q.lane AND e.expires_at <= p_now
         ORDER BY e.expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED))
-      RETURNING m.deliveries)
-  SELECT count(*), count(*) FILTER (WHERE g.deliveries = 0) INTO removed, expired FROM gone g;
+      RETURNING m.id, m.deliveries, m.key, m.channel, m.state, m.group_id)
+  SELECT count(*) AS n, count(*) FILTER (WHERE g.deliveries = 0) AS unrun, array_agg(g.id) AS ids,
+      array_agg(g.key) AS keys, array_agg(g.channel) AS channels,
+      array_agg(g.group_id) FILTER (WHERE g.group_id IS NOT NULL AND g.state NOT IN ('d', 'x')) AS groups
+    INTO v_gone FROM gone g;
+  IF v_gone.n > 0 THEN
+    removed := v_gone.n;
+    expired := v_gone.unrun;
+    IF q.events <> 0 THEN
+      PERFORM fairlead.tell_gone(q.name, v_gone.ids, v_gone.keys, v_gone.channels, p_now);
+    END IF;
+    PERFORM fairlead.mark(v_gone.groups, NULL);
+  END IF;
 
   SELECT array_agg(x.id), array_agg(x.permit_id) FILTER (WHERE x.permit_id IS NOT NULL)
     INTO v_ids, v_permits

@@ -70,6 +70,17 @@ BEGIN
   END LOOP;
   DELETE FROM fairlead.permit p WHERE p.id = ANY (ARRAY(
     SELECT o.id FROM fairlead.permit o WHERE o.expires_at <= v_now LIMIT p_limit FOR UPDATE SKIP LOCKED));
+
+  PERFORM fairlead.settle(p_limit, p_now);
+  DELETE FROM fairlead.group_ g WHERE g.id = ANY (ARRAY(
+    SELECT o.id FROM fairlead.group_ o WHERE o.closed_at <= v_now - 86400000000
+    ORDER BY o.closed_at LIMIT p_limit FOR UPDATE SKIP LOCKED));
+  DELETE FROM fairlead.event e USING (
+      SELECT o.tx, o.id, o.at FROM fairlead.event o ORDER BY o.tx, o.id LIMIT p_limit FOR UPDATE SKIP LOCKED) old
+    WHERE e.tx = old.tx AND e.id = old.id AND old.at <= v_now - 86400000000;
+  GET DIAGNOSTICS v_n = ROW_COUNT;
+  more := more OR v_n >= p_limit;
+  DELETE FROM fairlead.sleeper WHERE until <= v_now;
 END $$;
 
 -- Minutes older than p_before become part of minute 0.
@@ -100,7 +111,9 @@ END $$;
 -- Delete rows of a purged lane, state by state through each state's own index.
 CREATE FUNCTION fairlead.sweep_lane(p_lane int, p_limit int) RETURNS int LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
-DECLARE v_ids bigint[];
+DECLARE
+  v_ids bigint[];
+  v_groups bigint[];
 BEGIN
   v_ids := ARRAY(SELECT id FROM fairlead.message WHERE lane = p_lane AND state = 'r' LIMIT p_limit);
   v_ids := v_ids || ARRAY(SELECT id FROM fairlead.message WHERE lane = p_lane AND state IN ('s', 'h')
@@ -111,7 +124,9 @@ BEGIN
     LIMIT p_limit - cardinality(v_ids));
   v_ids := v_ids || ARRAY(SELECT id FROM fairlead.message WHERE lane = p_lane AND state = 'x'
     LIMIT p_limit - cardinality(v_ids));
-  DELETE FROM fairlead.message WHERE id = ANY (v_ids);
+  WITH gone AS (DELETE FROM fairlead.message WHERE id = ANY (v_ids) RETURNING group_id)
+  SELECT array_agg(group_id) FILTER (WHERE group_id IS NOT NULL) INTO v_groups FROM gone;
+  PERFORM fairlead.mark(v_groups, NULL);
   RETURN cardinality(v_ids);
 END $$;
 

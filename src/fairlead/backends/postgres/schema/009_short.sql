@@ -18,7 +18,7 @@ BEGIN
   SELECT o.id, o.lane, o.lease_us INTO q FROM fairlead.queue o
     WHERE o.name = p_queue AND o.paused = 0 AND o.limit_concurrency IS NULL AND o.limit_rate_count IS NULL
       AND o.max_concurrency IS NULL AND o.rate_count IS NULL AND o.ordered = 0 AND o.channel_paused = 0
-      AND o.weight = 1 AND current_setting('transaction_isolation') = 'read committed'
+      AND o.weight = 1 AND o.events = 0 AND current_setting('transaction_isolation') = 'read committed'
       AND NOT EXISTS (SELECT 1 FROM fairlead.policy p WHERE p.queue_id = o.id)
       AND NOT EXISTS (SELECT 1 FROM fairlead.message m WHERE m.lane = o.lane AND m.state = 'r' AND m.version < p_version)
       AND NOT EXISTS (SELECT 1 FROM fairlead.message m WHERE m.lane = o.lane AND m.state = 'r' AND m.version > p_version)
@@ -29,7 +29,7 @@ BEGIN
   -- @stop next.take
   UPDATE fairlead.message m SET state = 'l', attempts = m.attempts + 1, deliveries = m.deliveries + 1,
       lease_until = v_now + coalesce(p_lease, m.lease_us, q.lease_us), lease_no = nextval('fairlead.lease_no'),
-      permit_id = p_permit
+      permit_id = p_permit, progress = NULL, note = NULL
     WHERE m.id = (SELECT coalesce(
       (SELECT r.id FROM fairlead.message r
         WHERE r.lane = q.lane AND r.version = p_version AND r.state = 'r' AND r.channel > p_after
@@ -40,7 +40,8 @@ BEGIN
           AND (r.expires_at IS NULL OR r.expires_at > v_now)
         ORDER BY r.channel, r.rank, r.due_at, r.id LIMIT 1 FOR UPDATE SKIP LOCKED)))
     RETURNING m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at, m.created_at,
-      m.attempts, m.deliveries, m.memo, m.lease_until, m.json, m.recovered::int INTO given;
+      m.attempts, m.deliveries, m.memo, m.lease_until, m.json, m.recovered::int,
+      CASE WHEN m.group_id IS NOT NULL THEN (SELECT g.name FROM fairlead.group_ g WHERE g.id = m.group_id) END INTO given;
   IF given.id IS NULL THEN
     RETURN;
   END IF;
@@ -58,7 +59,7 @@ CREATE FUNCTION fairlead.lone_channel(p_queue text, p_channel text)
 RETURNS TABLE (id int, lane int, lease_us bigint, most int) LANGUAGE sql STABLE AS $$
   SELECT o.id, o.lane, o.lease_us, CASE WHEN p.queue_id IS NULL THEN o.max_concurrency ELSE p.max_concurrency END
   FROM fairlead.queue o LEFT JOIN fairlead.policy p ON p.queue_id = o.id AND p.channel = p_channel
-  WHERE o.name = p_queue AND o.paused = 0 AND o.limit_concurrency IS NULL AND o.limit_rate_count IS NULL
+  WHERE o.name = p_queue AND o.paused = 0 AND o.events = 0 AND o.limit_concurrency IS NULL AND o.limit_rate_count IS NULL
     AND CASE WHEN p.queue_id IS NULL THEN o.rate_count IS NULL AND o.ordered = 0 AND o.channel_paused = 0 AND o.weight = 1
         ELSE p.rate_count IS NULL AND p.ordered = 0 AND p.paused = 0 AND p.weight = 1 END
 $$;
@@ -127,14 +128,15 @@ BEGIN
     RETURN QUERY
       UPDATE fairlead.message m SET state = 'l', attempts = m.attempts + 1, deliveries = m.deliveries + 1,
           lease_until = v_now + coalesce(p_lease, m.lease_us, q.lease_us),
-          lease_no = coalesce(v_no, nextval('fairlead.lease_no')), permit_id = p_permit
+          lease_no = coalesce(v_no, nextval('fairlead.lease_no')), permit_id = p_permit, progress = NULL, note = NULL
         WHERE m.id = ANY (ARRAY(
           SELECT r.id FROM fairlead.message r
           WHERE r.lane = q.lane AND r.version = p_version AND r.channel = p_channel AND r.state = 'r'
             AND (r.rank, r.due_at, r.id) > (p_rank, p_due, p_id) AND (r.expires_at IS NULL OR r.expires_at > v_now)
           ORDER BY r.rank, r.due_at, r.id LIMIT v_room FOR UPDATE SKIP LOCKED))
         RETURNING m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at, m.created_at,
-          m.attempts, m.deliveries, m.memo, m.lease_until, m.json, m.recovered::int;
+          m.attempts, m.deliveries, m.memo, m.lease_until, m.json, m.recovered::int,
+          CASE WHEN m.group_id IS NOT NULL THEN (SELECT g.name FROM fairlead.group_ g WHERE g.id = m.group_id) END;
     GET DIAGNOSTICS v_got = ROW_COUNT;
   END IF;
   IF v_got > 0 THEN
@@ -144,5 +146,5 @@ BEGIN
   END IF;
   RETURN NEXT (NULL, p_channel, NULL, NULL, nullif(array_to_string(v_lost, ','), ''),
     least(pg_stat_get_xact_tuples_returned('fairlead.message_ready'::regclass) - v_read, 2147483647)::int,
-    NULL, NULL, NULL, v_now, 0, NULL, NULL, v_floor, NULL, 0)::fairlead.delivery;
+    NULL, NULL, NULL, v_now, 0, NULL, NULL, v_floor, NULL, 0, NULL)::fairlead.delivery;
 END $$;

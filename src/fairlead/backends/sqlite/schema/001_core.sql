@@ -27,6 +27,7 @@ CREATE TABLE fairlead_queue (
     max_body INTEGER NOT NULL,
     expires_us INTEGER,
     paused INTEGER NOT NULL,
+    events INTEGER NOT NULL,                -- 1: what happens here is also written to fairlead_event
     limit_concurrency INTEGER,
     limit_rate_count INTEGER,
     limit_rate_period_us INTEGER,
@@ -62,10 +63,12 @@ CREATE TABLE fairlead_message (
     finished_at INTEGER,
     expires_at INTEGER,
     origin INTEGER,                         -- the queue where a dead-lettered message died
-    group_id INTEGER,                       -- reserved
+    group_id INTEGER,
+    progress INTEGER,                       -- in millionths
     key TEXT,
     type TEXT,
     error TEXT,
+    note TEXT,                              -- beside the progress
     headers BLOB,
     memo BLOB,
     result BLOB,

@@ -1,0 +1,56 @@
+"""What every operation on MySQL is made of: a CALL, and values that cross as bytes.
+
+Names, errors and payloads cross as bytes, so that no connection's character set touches them, and
+come back as bytes. Whatever is optional goes in one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from fairlead.backends.base import Lease, Row
+
+
+def text(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes | bytearray) else value
+
+
+def in_bytes(value: str | None) -> bytes | None:
+    return None if value is None else value.encode()
+
+
+def in_hex(value: str | None) -> str | None:
+    """A name inside JSON."""
+    return None if value is None else value.encode().hex()
+
+
+def given(**options: Any) -> str:
+    """The options that are not None."""
+    return json.dumps({name: value for name, value in options.items() if value is not None})
+
+
+def lease_list(leases: Sequence[Lease]) -> str:
+    return f"[{','.join([f'[{id},{delivery}]' for id, delivery in leases])}]"
+
+
+def message_row(row: Row) -> Row:
+    """A message's columns (base.ROW), with its names as text."""
+    (id, channel, body, headers, key, version, type_, *rest, group) = row
+    return (id, text(channel), body, headers, text(key), version, text(type_), *rest, text(group))
+
+
+def peek_row(row: Row) -> Row:
+    """base.PEEK_ROW."""
+    state, result, error, *rest, note = row[17:]
+    return (*message_row(row[:17]), text(state), result, text(error), *rest, text(note))
+
+
+class Caller:
+    """The procedures of one installation, which are called by its prefix."""
+
+    prefix: str
+
+    def call(self, name: str, arguments: int) -> str:
+        return f"CALL {self.prefix}{name}({', '.join(['%s'] * arguments)})"

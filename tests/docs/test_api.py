@@ -1,0 +1,117 @@
+"""docs/api.md has every public name, with the signature and the fields that it really has."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import pytest
+
+import fairlead
+from fairlead.operations.receiving import KEEP
+from fairlead.sync.batch import Batch, BatchChannel, BatchQueue
+from tests.docs.pages import ROOT
+
+TEXT = (ROOT / "docs" / "api.md").read_text("utf-8")
+CLASSES = (
+    fairlead.Database,
+    fairlead.Queue,
+    fairlead.Channel,
+    fairlead.LeasedMessage,
+    fairlead.Permit,
+    fairlead.Group,
+    Batch,
+    BatchQueue,
+    BatchChannel,
+)
+INTERNAL = {"call"}  # how a handle's parts reach its connection
+
+
+def section(name: str) -> str:
+    """From one heading to the next of any level, on one line."""
+    found = re.search(rf"^##+ {name}$.*?(?=^##|\Z)", TEXT, flags=re.MULTILINE | re.DOTALL)
+    assert found, f"docs/api.md has no section {name!r}"
+    return re.sub(r"\s+", " ", found[0])
+
+
+def default(value: Any) -> str:
+    if value is KEEP:
+        return "KEEP"
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def signature(name: str, function: Any) -> str:
+    """As the page writes it: without self and annotations, texts in double quotes."""
+    parts: list[str] = []
+    for own, one in inspect.signature(function).parameters.items():
+        if own == "self":
+            continue
+        if one.kind is one.KEYWORD_ONLY and "*" not in parts:
+            parts.append("*")
+        star = "**" if one.kind is one.VAR_KEYWORD else ""
+        value = "" if one.default is one.empty else f"={default(one.default)}"
+        parts.append(f"{star}{own}{value}")
+    return f"{name}({', '.join(parts)})"
+
+
+def methods(cls: type) -> list[tuple[str, Any]]:
+    """(name, function) of the public methods that the class itself has."""
+    return [
+        (name, value)
+        for name, value in vars(cls).items()
+        if inspect.isfunction(value) and not name.startswith("_") and name not in INTERNAL
+    ]
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_every_method_has_its_signature(cls: type) -> None:
+    text = section(cls.__name__)
+    for name, function in methods(cls):
+        assert f"- `{signature(name, function)}`" in text, signature(name, function)
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_every_answer_has_its_type(cls: type) -> None:
+    text = section(cls.__name__)
+    for name, function in methods(cls):
+        answer = str(inspect.signature(function).return_annotation)
+        told = "" if answer == "None" else f" → `{answer}`"
+        assert f"- `{signature(name, function)}`{told}:" in text, f"{name} gives {answer}"
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_every_method_on_the_page_exists(cls: type) -> None:
+    named = re.findall(r"- `(\w+)\(", section(cls.__name__))
+    assert sorted(named) == sorted(name for name, _ in methods(cls))
+
+
+@pytest.mark.parametrize("name", ["connect", "connect_async", "migrations"])
+def test_every_function_has_its_signature(name: str) -> None:
+    assert f"- `{signature(name, getattr(fairlead, name))}`" in section("Module")
+
+
+@pytest.mark.parametrize("name", fairlead.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert re.search(rf"`{name}[`(]|^##+ {name}$", TEXT, flags=re.MULTILINE), name
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in fairlead.__all__ if is_dataclass(getattr(fairlead, name))]
+)
+def test_every_field_is_there(name: str) -> None:
+    if re.search(rf"^### {name}$", TEXT, flags=re.MULTILINE):
+        text = section(name)
+    else:
+        [text] = re.findall(rf"\| `{name}` \| (.*?) \|", section("The others"))
+    for field in fields(getattr(fairlead, name)):
+        assert f"`{field.name}`" in text, f"{name}.{field.name}"
+
+
+@pytest.mark.parametrize("name", ["Message", "Outcome", "GroupStatus", "Stats", "Sent"])
+def test_every_property_is_there(name: str) -> None:
+    own = vars(getattr(fairlead, name)).items()
+    for attribute, value in own:
+        if isinstance(value, property):
+            assert f"`{attribute}`" in TEXT, f"{name}.{attribute}"

@@ -1,0 +1,580 @@
+"""MySQL's own about groups and events: marks, locks, gaps in the ids, and the SQL door."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pymysql
+import pytest
+
+from fairlead import errors
+from fairlead.backends.base import Receive
+from fairlead.drivers.pymysql import connect
+from fairlead.run import run
+from tests.unit.test_mysql_backend import (
+    Client,
+    arguments,
+    backend,
+    item,
+    leases,
+    policy,
+    shell,
+)
+
+DATABASE = "mysql_groups"
+
+
+@pytest.fixture(scope="module")
+def migrated() -> None:
+    client = Client(connect(**arguments(DATABASE)))
+    client.migrate()
+    client.driver.close()
+
+
+@pytest.fixture
+def opened(migrated: None) -> Iterator[Callable[[], Client]]:
+    made: list[Client] = []
+
+    def open() -> Client:
+        client = Client(connect(**arguments(DATABASE), timeout=5))
+        made.append(client)
+        return client
+
+    yield open
+    for client in made:
+        client.driver.rollback()
+        client.driver.close()
+
+
+@pytest.fixture
+def a(opened: Callable[[], Client]) -> Client:
+    return opened()
+
+
+@pytest.fixture
+def b(opened: Callable[[], Client]) -> Client:
+    return opened()
+
+
+@pytest.fixture
+def queue(a: Client) -> Iterator[str]:
+    assert a.queue_create("q", {}, None)
+    yield "q"
+    a.driver.rollback()
+    a.own = True
+    a.queue_drop("q", None)
+    for table in ("group", "group_mark", "member", "message"):
+        a.sql(f"DELETE FROM fairlead_{table}")
+    old(a)
+
+
+@pytest.fixture
+def start(a: Client, queue: str) -> str:
+    """The cursor before the events of this test, which its queue has."""
+    a.queue_set(queue, {"events": 1}, None)
+    return a.events(None, None, None, 1)[1]
+
+
+def member(group: str, body: bytes = b"m", **given: Any) -> tuple[Any, ...]:
+    return item(body, group=group, **given)
+
+
+def open_group(client: Client, name: str, **given: Any) -> bool:
+    works = {"end": item(b"end"), "abort": item(b"abort"), **given}
+    on_dead = given.get("on_dead", "i")
+    return client.group_open(name, "q", on_dead, works["end"], works["abort"], None)
+
+
+def state(client: Client, name: str) -> tuple[Any, ...]:
+    """State, sent, done, dead, held, waiting, leased."""
+    row = client.group_status(name, None)
+    return (row[2], *row[6:])
+
+
+def begin(client: Client) -> None:
+    client.own = False
+    client.driver.begin(True)
+
+
+def commit(client: Client) -> None:
+    client.driver.commit()
+    client.own = True
+
+
+# --- marks ------------------------------------------------------------------------------------
+
+
+def test_a_mark_of_an_open_transaction_is_not_taken(a: Client, b: Client, queue: str) -> None:
+    """Two open transactions ack the last two members, each settles; then only others can close."""
+    open_group(a, "g")
+    a.put(queue, member("g"), member("g"))
+    a.group_start("g", None)
+    first, second = a.take(queue, 2)
+    begin(a)
+    begin(b)
+    a.ack(queue, leases([first]), True, None)
+    b.ack(queue, leases([second]), True, None)
+    assert (a.settle(100, None), b.settle(100, None)) == (0, 0)
+    commit(a)
+    assert a.settle(100, None) == 0
+    commit(b)
+    assert state(a, "g")[0] == "r"
+    assert a.settle(100, None) == 1
+    assert state(a, "g") == ("e", 2, 2, 0, 0, 0, 0)
+    assert [row[2] for row in a.take(queue, 10)] == [b"end"]
+
+
+def test_a_receive_closes_before_it_acks_what_it_carries(a: Client, b: Client, queue: str) -> None:
+    open_group(a, "g")
+    a.put(queue, member("g"))
+    a.put(queue, item(b"other"))
+    a.group_start("g", None)
+    one, other = a.take(queue, 2)
+    begin(b)
+    b.ack(queue, leases([one]), True, None)
+    commit(b)
+    assert [row[2] for row in a.take(queue, 10, acks=leases([other]))] == [b"end"]
+    assert a.sql("SELECT COUNT(*) FROM fairlead_group_mark") == [(0,)]
+
+
+def test_a_receive_in_your_transaction_settles_nothing(a: Client, queue: str) -> None:
+    open_group(a, "g")
+    a.put(queue, member("g"))
+    a.group_start("g", None)
+    a.ack(queue, leases(a.take(queue, 1)), True, None)
+    begin(a)
+    assert a.take(queue, 10) == []
+    commit(a)
+    assert [row[2] for row in a.take(queue, 10)] == [b"end"]
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_group_with_an_open_send_does_not_close(
+    a: Client, b: Client, queue: str, many: bool
+) -> None:
+    open_group(a, "g")
+    a.put(queue, member("g"))
+    a.group_start("g", None)
+    begin(b)
+    b.put(queue, *[member("g", b"late")] * (2 if many else 1))
+    a.ack(queue, leases(a.take(queue, 1)), True, None)
+    assert a.settle(100, None) == 0
+    assert a.sql("SELECT COUNT(*) FROM fairlead_group_mark") != [(0,)]
+    commit(b)
+    assert a.settle(100, None) == 0
+    rows = a.take(queue, 10)
+    assert {row[2] for row in rows} == {b"late"}
+    a.ack(queue, leases(rows), True, None)
+    assert a.settle(100, None) == 1
+
+
+def test_a_locked_group_does_not_hold_up_the_others(a: Client, b: Client, queue: str) -> None:
+    for name in ("g", "h"):
+        open_group(a, name)
+        a.put(queue, member(name))
+        a.group_start(name, None)
+    begin(b)
+    b.put(queue, member("g", b"late"))
+    a.ack(queue, leases(a.take(queue, 2)), True, None)
+    assert a.settle(1, None) == 1
+    assert (state(a, "g")[0], state(a, "h")[0]) == ("r", "e")
+    b.driver.rollback()
+    assert a.settle(100, None) == 1
+
+
+def test_settle_has_a_limit(a: Client, queue: str) -> None:
+    for n in range(5):
+        open_group(a, f"g{n}")
+        a.group_start(f"g{n}", None)  # empty: closes at once
+        assert state(a, f"g{n}")[0] == "e"
+        open_group(a, f"g{n}")
+        a.put(queue, member(f"g{n}"))
+        a.group_start(f"g{n}", None)
+    while a.settle(100, None):
+        pass
+    rows = [row for row in a.take(queue, 100) if row[2] == b"m"]
+    for row in rows:
+        a.ack(queue, leases([row]), True, None)
+    assert [a.settle(2, None) for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_eight_threads_ack_the_last_members_and_each_group_ends_once(
+    opened: Callable[[], Client], a: Client, queue: str
+) -> None:
+    groups, threads = 200, 8
+    a.queue_create("ends", {}, None)
+    for n in range(groups):
+        a.group_open(f"g{n}", "ends", "i", item(b"%d" % n), None, None)
+    a.put(queue, *(member(f"g{n}", b"%d" % n) for n in range(groups) for _ in range(threads)))
+    for n in range(groups):
+        a.group_start(f"g{n}", None)
+    a.settle(10_000, None)
+    rows = a.take(queue, groups * threads)
+    assert len(rows) == groups * threads
+    by_group: dict[bytes, list[Any]] = {}
+    for row in rows:
+        by_group.setdefault(row[2], []).append(row)
+    clients = [opened() for _ in range(threads)]
+    barrier = threading.Barrier(threads)
+    failed: list[BaseException] = []
+
+    def finish(me: int) -> None:
+        client = clients[me]
+        try:
+            for n in range(groups):
+                barrier.wait(30)
+                lease = leases([by_group[b"%d" % n][me]])
+                for call in (
+                    lambda lease=lease: client.ack(queue, lease, True, None),
+                    lambda: client.settle(100, None),
+                ):
+                    again(client, call)
+        except BaseException as error:
+            failed.append(error)
+            barrier.abort()
+
+    workers = [threading.Thread(target=finish, args=(n,)) for n in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not failed
+    # Nobody else settles: whoever came last to a group's lock, or holds it, has closed it.
+    assert a.sql("SELECT COUNT(*) FROM fairlead_group WHERE state <> 'e'") == [(0,)]
+    assert a.sql("SELECT COUNT(*) FROM fairlead_group_mark") == [(0,)]
+    ends = a.run(backend.receive("ends", Receive(1000), a.memory, None)).rows
+    assert sorted(int(row[2]) for row in ends) == list(range(groups))
+    told = [json.loads(row[3])["fairlead.group"] for row in ends]
+    assert {(t["outcome"], t["sent"], t["done"], t["dead"]) for t in told} == {("ended", 8, 8, 0)}
+    a.queue_drop("ends", None)
+
+
+def again(client: Client, call: Callable[[], Any]) -> Any:
+    """As the library does on connections of its own."""
+    for _ in range(50):
+        try:
+            return call()
+        except pymysql.MySQLError as error:
+            if backend.translate(client.driver.code(error) or "", str(error)) != "busy":
+                raise
+    raise AssertionError("busy again and again")
+
+
+# --- cancel and abort -------------------------------------------------------------------------
+
+
+def test_an_abort_does_not_wait_for_a_locked_member(a: Client, b: Client, queue: str) -> None:
+    open_group(a, "g", on_dead="a")
+    a.put(queue, *(member("g", b"%d" % n) for n in range(3)))
+    a.group_start("g", None)
+    dead, busy = a.take(queue, 2)
+    begin(b)
+    b.ack(queue, leases([busy]), True, None)
+    a.kill(queue, leases([dead]), "no", None, None, True, None)
+    assert a.settle(100, None) == 0
+    assert a.take(queue, 10) == []  # what could be deleted is gone
+    commit(b)
+    assert a.settle(100, None) == 1
+    assert state(a, "g") == ("a", 3, 1, 1, 0, 0, 0)
+    assert [row[2] for row in a.take(queue, 10)] == [b"abort"]
+
+
+def test_cancel_waits_for_locked_members_and_counts_its_own_marks(
+    a: Client, b: Client, queue: str
+) -> None:
+    open_group(a, "g")
+    a.put(queue, member("g"), member("g"))
+    a.group_start("g", None)
+    first, second = a.take(queue, 2)
+    begin(b)
+    b.ack(queue, leases([first]), True, None)
+    begin(a)
+    done: list[bool] = []
+    a.ack(queue, leases([second]), True, None)
+    thread = threading.Thread(target=lambda: done.append(a.group_cancel("g", None)))
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive()
+    commit(b)
+    thread.join(10)
+    commit(a)
+    assert done == [True]
+    assert state(a, "g") == ("c", 2, 2, 0, 0, 0, 0)
+    [row] = a.take(queue, 10)
+    told = {"name": "g", "outcome": "cancelled", "sent": 2, "done": 2, "dead": 0}
+    assert json.loads(row[3]) == {"fairlead.group": told}
+
+
+def test_a_work_that_somebody_cancels_holds_up_nobody(a: Client, b: Client, queue: str) -> None:
+    open_group(a, "g")
+    [(end,), _] = a.sql("SELECT id FROM fairlead_message ORDER BY id")
+    a.put(queue, member("g"))
+    a.group_start("g", None)
+    begin(b)
+    assert b.cancel(queue, end, None, False, None) == "c"
+    a.ack(queue, leases(a.take(queue, 1)), True, None)
+    assert a.settle(100, None) == 0
+    commit(b)
+    assert a.settle(100, None) == 1
+    assert a.peek(queue, 10, None, None, 0, None) == []
+
+
+def test_two_make_the_same_group(a: Client, b: Client, queue: str) -> None:
+    begin(a)
+    a.put(queue, member("g"))
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(b.put(queue, member("g"))))
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive()
+    commit(a)
+    thread.join(10)
+    assert len(found) == 1
+    assert state(a, "g") == ("o", 2, 0, 0, 2, 0, 0)
+    assert a.sql("SELECT COUNT(*) FROM fairlead_group") == [(1,)]
+
+
+def test_start_and_cancel_need_read_committed(a: Client, queue: str) -> None:
+    open_group(a, "g")
+    a.sql("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    begin(a)
+    a.put(queue, member("g"))
+    for call in (a.group_start, a.group_cancel):
+        with pytest.raises(errors.UnsafeTransaction, match="READ COMMITTED"):
+            call("g", None)
+
+
+def test_an_old_snapshot_does_not_hide_a_group(a: Client, b: Client, queue: str) -> None:
+    """REPEATABLE READ: the group was made, or closed, after the snapshot."""
+    a.sql("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    open_group(b, "old")
+    begin(a)
+    a.peek(queue, 1, None, None, 0, None)
+    b.group_cancel("old", None)
+    open_group(b, "new")
+    b.group_start("new", None)
+    b.put(queue, member("new"))
+    b.group_start("new", None)
+    a.put(queue, member("new"), member("old"))
+    a.put(queue, member("new"))
+    commit(a)
+    assert state(b, "old") == ("o", 1, 0, 0, 1, 0, 0)
+    assert state(b, "new")[1:] == (3, 0, 0, 0, 3, 0)
+
+
+def test_a_trigger_can_send_to_a_group(a: Client, queue: str, start: str) -> None:
+    a.sql("CREATE TABLE orders (id INT PRIMARY KEY)")
+    a.sql(
+        "CREATE TRIGGER orders_send AFTER INSERT ON orders FOR EACH ROW "
+        "CALL fairlead_put('q', '1', '{\"group\": \"é\"}', @sent)"
+    )
+    try:
+        a.sql("INSERT INTO orders VALUES (7), (8)")
+    finally:
+        a.sql("DROP TABLE orders")
+    assert state(a, "é") == ("o", 2, 0, 0, 2, 0, 0)
+    assert [row[2] for row in a.events(start, None, None, 10)[0]] == ["created"] * 2
+
+
+# --- events -----------------------------------------------------------------------------------
+
+
+def told(client: Client, after: str) -> tuple[list[int], str]:
+    """The ids of the messages that the events after a cursor are about, and the next cursor."""
+    rows, cursor = client.events(after, None, None, 100)
+    return [row[4] for row in rows], cursor
+
+
+def old(client: Client) -> None:
+    """As if a second had passed."""
+    client.sql("UPDATE fairlead_event SET written = written - INTERVAL 2 SECOND")
+
+
+def test_an_event_that_commits_late_is_not_skipped(
+    a: Client, b: Client, queue: str, start: str
+) -> None:
+    [(first, _)] = a.put(queue)
+    _, cursor = told(a, start)
+    begin(b)
+    late = [id for id, _ in b.put(queue, item(), item())]
+    [(after, _)] = a.put(queue)
+    a.sql("UPDATE fairlead_event SET written = written - INTERVAL 2 SECOND WHERE id > %s", cursor)
+    assert told(a, start) == ([first], cursor)
+    assert told(a, cursor) == ([], cursor)
+    assert a.events(None, None, None, 1) == ([], cursor)  # now is before what may still come
+    commit(b)
+    given, end = told(a, cursor)
+    assert given == [*late, after]
+    assert told(a, end) == ([], end)
+    assert a.events(None, None, None, 1) == ([], end)
+
+
+def test_a_gap_that_was_rolled_back_is_passed_after_a_second(
+    a: Client, b: Client, queue: str, start: str
+) -> None:
+    [(first, _)] = a.put(queue)
+    begin(b)
+    b.put(queue)
+    b.driver.rollback()
+    [(second, _)] = a.put(queue)
+    assert told(a, start)[0] == [first]
+    old(a)
+    assert told(a, start)[0] == [first, second]
+
+
+def test_what_maintenance_has_deleted_is_no_gap(a: Client, queue: str, start: str) -> None:
+    a.put(queue, item(), item())
+    now = a.clock()
+    a.maintain(1000, now + 2 * 86_400_000_000)
+    assert a.sql("SELECT COUNT(*) FROM fairlead_event") == [(0,)]
+    rows, cursor = a.events("", None, None, 10)
+    assert (rows, cursor) == a.events(None, None, None, 10)
+    [(id, _)] = a.put(queue)
+    assert told(a, "")[0] == told(a, start)[0] == told(a, cursor)[0] == [id]
+
+
+def test_what_one_call_tells_leaves_no_gap(a: Client, queue: str, start: str) -> None:
+    for n in (1, 3, 7, 1200):
+        sent = [id for id, _ in a.put(queue, *[item()] * n)]
+        rows = a.take(queue, n)
+        assert len(rows) == n
+        a.ack(queue, leases(rows), True, None)
+        assert sorted(row[0] for row in rows) == sent
+    [(first, last, count)] = a.sql(
+        "SELECT MIN(id), MAX(id), COUNT(*) FROM fairlead_event WHERE id > %s", start
+    )
+    assert last - first + 1 == count == 3 * 1211
+
+
+def test_events_of_a_queue_among_many(a: Client, queue: str, start: str) -> None:
+    a.queue_create("rare", {"events": 1}, None)
+    a.put("rare")
+    a.put(queue, *[item()] * 12_000)
+    [(last, _)] = a.put("rare")
+    rows, cursor = a.events(start, "rare", ["created"], 100)
+    assert len(rows) == 1
+    rows, cursor = a.events(cursor, "rare", ["created"], 100)
+    assert [row[4] for row in rows] == [last]
+    assert a.events(cursor, "rare", None, 100) == ([], cursor)
+    with pytest.raises(errors.QueueNotFound):
+        a.events("", "nobody", None, 1)
+    with pytest.raises(errors.InvalidArgument):
+        a.events("x", None, None, 1)
+    a.queue_drop("rare", None)
+
+
+def test_reading_events_writes_nothing(a: Client, b: Client, queue: str, start: str) -> None:
+    a.put(queue)
+    b.sql("SET SESSION TRANSACTION READ ONLY")
+    begin(b)
+    assert len(b.events(start, None, None, 10)[0]) == 1
+
+
+def test_names_and_errors_of_any_kind(a: Client, queue: str, start: str) -> None:
+    nasty = "ключ'\\\"é%s\n"
+    sent = [item(b"1", nasty, key=nasty, group=nasty), item(b"2", nasty, group=nasty)]
+    a.group_open(nasty, queue, "i", item(b"end", headers=b'{"\xc3\xa9": [1]}'), None, None)
+    a.put(queue, *sent)
+    a.group_start(nasty, None)
+    rows = a.take(queue, 2)
+    assert [row[16] for row in rows] == [nasty, nasty]
+    a.progress(queue, leases(rows), 123_456, nasty, True, None)
+    a.progress(queue, leases(rows[:1]), 1_000_000, None, True, None)
+    a.kill(queue, leases(rows), nasty, None, None, True, None)
+    assert a.settle(10, None) == 1
+    events, _ = a.events(start, queue, None, 100)
+    assert {row[5] for row in events} == {nasty, None}
+    assert {row[6] for row in events} == {nasty, "", None}
+    data = {(row[2], row[8]) for row in events if row[2] in ("progress", "dead")}
+    assert {(kind, json.dumps(json.loads(text), sort_keys=True)) for kind, text in data} == {
+        ("progress", json.dumps({"note": nasty, "progress": 0.123456})),
+        ("progress", json.dumps({"note": nasty, "progress": 1})),
+        ("dead", json.dumps({"error": nasty})),
+    }
+    [end] = a.take(queue, 5)
+    told = {"name": nasty, "outcome": "ended", "sent": 2, "done": 0, "dead": 2}
+    assert json.loads(end[3]) == {"é": [1], "fairlead.group": told}
+    assert a.outcomes(queue, [], [nasty], None) == [
+        (rows[0][0], nasty, "x", 0, None, nasty, 1_000_000, nasty)
+    ]
+
+
+# --- batches ----------------------------------------------------------------------------------
+
+
+def test_a_batch_is_one_round_trip_per_kind(a: Client, queue: str) -> None:
+    a.policy_set(queue, "old", policy(weight=2), None)
+    a.queue_create("r", {}, None)
+    sets = [("q", "x", policy(max_concurrency=1)), ("r", "y", policy(weight=3))]
+    op = backend.batch(sets, [("q", "old")], [("q", [item()]), ("r", [item()])], None)
+    texts: list[str] = []
+
+    class Listening:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(a.driver, name)
+
+        def execute(self, text: str, params: Any) -> Any:
+            texts.append(text)
+            return a.driver.execute(text, params)
+
+    listening: Any = Listening()
+    sent = run(op, listening, True)
+    assert len(texts) == 4
+    assert [[outcome for _, outcome in items] for items in sent] == [["s"], ["s"]]
+    assert [row[0] for row in a.channels(queue, 10, None)] == ["", "x"]
+    assert [(row[0], row[8]) for row in a.channels("r", 10, None)] == [("", None), ("y", 3)]
+    with pytest.raises(errors.QueueNotFound):
+        a.batch([("q", "x", policy()), ("nobody", "x", policy())], [], [], None)
+    a.queue_drop("r", None)
+
+
+# --- the SQL door -----------------------------------------------------------------------------
+
+
+def test_groups_from_a_bare_client(a: Client, queue: str, start: str) -> None:
+    database = arguments(DATABASE)["database"]
+    made = shell(
+        database,
+        """CALL fairlead_queue_set('q', '{"events": true}');
+           CALL fairlead_group_open('é', 'q', '{"end": {"body": {"n": 7}, "priority": 2}}');
+           CALL fairlead_group_open('é', 'q', NULL);
+           CALL fairlead_send('q', '1', '{"group": "é"}');
+           CALL fairlead_send_many('q', '[{"body": 2, "group": "é", "delay": 60}]');
+           CALL fairlead_group_start('é', NULL);
+           CALL fairlead_group_status('é', NULL);""",
+    ).split("\n")
+    assert made[0:2] == ["1", "0"]
+    assert made[4] == "1"
+    assert made[5].split("\t")[:3] == ["é", "q", "r"]
+    assert made[5].split("\t")[6:] == ["2", "0", "0", "0", "2", "0"]
+    [row] = a.take(queue, 5)
+    shell(
+        database,
+        f"""CALL fairlead_progress('q', '[[{row[0]}, 1]]', 'half', '{{"progress": 0.5}}');
+            CALL fairlead_ack('q', '[[{row[0]}, 1]]', NULL);""",
+    )
+    assert shell(database, "CALL fairlead_group_cancel('é', '{}');") == "1\n"
+    assert shell(database, "CALL fairlead_settle(10, NULL);") == "0\n"
+    read = shell(
+        database,
+        f"""CALL fairlead_events('{start}', 'q', '{{"kinds": ["progress", "closed"], "limit": 5}}');
+            SELECT @fairlead_cursor;""",
+    ).split("\n")
+    assert [line.split("\t")[2] for line in read[:2]] == ["progress", "closed"]
+    assert read[0].split("\t")[8] == '{"progress": 0.5, "note": "half"}'
+    assert int(read[2]) >= int(read[1].split("\t")[0])
+    for text in (
+        "CALL fairlead_group_open('', 'q', '{}')",
+        "CALL fairlead_group_open('x', 'q', '{\"on_dead\": \"what\"}')",
+        "CALL fairlead_group_open('x', 'q', '{\"end\": {\"bdoy\": 1}}')",
+        "CALL fairlead_group_open('x', 'nobody', '{}')",
+        "CALL fairlead_progress('q', '[]', NULL, '{\"progress\": 2}')",
+        "CALL fairlead_events('x', 'q', '{}')",
+    ):
+        with pytest.raises(pymysql.MySQLError) as raised:
+            a.sql(text)
+        meant = backend.translate(a.driver.code(raised.value) or "", str(raised.value))
+        assert isinstance(meant, errors.UsageError), text
