@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import fairlead
-from bench import floors, locked_channel
+from bench import coordination, floors, locked_channel
 from bench.measure import Table, clients, drain
 
 BODY = b"x" * 200
@@ -204,6 +204,7 @@ def run(db: fairlead.Database, table: Table, scale: float) -> None:
     bench.hot_channel()
     bench.lifecycles()
     bench.backlog()
+    coordination.run(bench)
     if db.target.backend.dialect == "postgresql":
         from bench import snapshot
 

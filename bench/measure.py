@@ -35,6 +35,10 @@ class Table:
             {"case": case, "rate": round(rate), "floor": floor and round(floor), "note": note}
         )
 
+    def note(self, text: str) -> None:
+        print(f"| {text} | | | |", flush=True)
+        self.rows.append({"case": text})
+
 
 def clients(make: Callable[[], Callable[[], Any]], n: int, seconds: float) -> float:
     """Messages per second of n clients at once, each a process with a call of its own, which says

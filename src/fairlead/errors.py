@@ -148,8 +148,8 @@ class LeaseLost(FairleadError):
         super().__init__(
             text
             or f"the lease on message {shown} of queue {queue!r} is lost: it expired and the "
-            "message went to another worker, or it was finished, cancelled or purged. Nothing was "
-            "changed; drop this delivery's work"
+            "message went to another worker, or it was finished, cancelled or purged; or it never "
+            "was a lease of this queue. Nothing was changed; drop this delivery's work"
         )
 
 

@@ -44,7 +44,13 @@ def judge(
         most = 2 if backend.dialect == "sqlite" else ATTEMPTS
         if attempt + 1 < most:
             return BUSY
-        return DatabaseBusy(f"{call.what} met locks or write conflicts {most} times: {error}")
+        text = f"{call.what} met locks or write conflicts {most} times: {error}"
+        if backend.dialect == "sqlite":
+            text += (
+                ". Somebody has a write transaction open on the file for too long; if it is yours, "
+                "make the call part of it with using(connection)"
+            )
+        return DatabaseBusy(text)
     if verdict == GONE:
         if not call.repeatable:
             return OutcomeUnknown(call.what, error)
@@ -75,4 +81,7 @@ def judge_yours(backend: Backend, code: str | None, error: BaseException) -> Bas
 
 
 def unreachable(shown: str, error: BaseException) -> DatabaseUnavailable:
-    return DatabaseUnavailable(f"cannot connect to {shown}: {error}")
+    hint = ""
+    if "unable to open database file" in str(error):
+        hint = ". Does its directory exist, and may you write there?"
+    return DatabaseUnavailable(f"cannot connect to {shown}: {error}{hint}")

@@ -342,7 +342,7 @@ WEIGHTS: list[tuple[int, str, Any]] = [
     (2, "group_open", group_open),
     (4, "group_start", group_name),
     (1, "group_cancel", group_name),
-    (2, "progress", progress),
+    (3, "progress", progress),
     (9, "receive_all", receive_all),
     (8, "receive", receive),
     (9, "tick_to_next", tick_to_next),

@@ -37,6 +37,13 @@ FROM fairlead_queue q JOIN seq_1_to_{rows} n WHERE q.name = '{kind}'
 """
 
 
+GROUP = "big"  # of all messages of the queue `grouped`
+EVENTS = """
+INSERT INTO fairlead_event (id, at, written, kind, queue, message_id, channel)
+SELECT n.seq, {now}, NOW(6) - INTERVAL 1 HOUR, 'created', 'many', n.seq, 'c' FROM seq_1_to_{rows} n
+"""
+
+
 class Bench:
     def __init__(self) -> None:
         parts = urlsplit(servers.mysql_url("plans"))
@@ -47,7 +54,26 @@ class Bench:
         for kind in KINDS:
             self.run(self.backend.queue_create(kind, {}, NOW))
             self.driver.execute(FILL.format(now=NOW, rows=ROWS, kind=kind), ())
-        self.driver.execute("ANALYZE TABLE fairlead_message", ())
+        self.group()
+        self.driver.execute(EVENTS.format(now=NOW, rows=ROWS), ())
+        self.driver.execute("ANALYZE TABLE fairlead_message, fairlead_member, fairlead_event", ())
+
+    def group(self) -> None:
+        self.run(self.backend.queue_create("grouped", {}, NOW))
+        self.run(self.backend.group_open(GROUP, "grouped", "i", ITEM, None, NOW))
+        self.driver.execute(FILL.format(now=NOW, rows=ROWS, kind="grouped"), ())
+        self.driver.execute(
+            "UPDATE fairlead_message m JOIN fairlead_queue q ON q.lane = m.lane "
+            "JOIN fairlead_group g SET m.group_id = g.id "
+            "WHERE q.name = 'grouped' AND m.state = 'r'",
+            (),
+        )
+        self.driver.execute(
+            "INSERT INTO fairlead_member SELECT group_id, id FROM fairlead_message "
+            "WHERE group_id IS NOT NULL",
+            (),
+        )
+        self.driver.execute("UPDATE fairlead_group SET state = 'r', started_at = 1", ())
 
     def run(self, op: Any) -> Any:
         return run(op, self.driver, own=True)
@@ -159,10 +185,30 @@ def test_the_other_verbs(bench: Bench, verb: str) -> None:
     bench.checked(getattr(bench.backend, verb)("one", leases, *extra, False, NOW), 10)
 
 
+@pytest.mark.parametrize("verb", ["ack", "complete", "kill"])
+def test_members_end_and_are_settled(bench: Bench, verb: str) -> None:
+    """What is looked at does not grow with the group."""
+    bench.checked(bench.backend.send("grouped", [(*ITEM[:15], GROUP)], NOW), 1)
+    bench.checked(bench.backend.send("grouped", [(*ITEM[:15], GROUP)] * 20, NOW), 20)
+    leases = bench.receive("grouped", 10)
+    extra: tuple[Any, ...] = {"ack": (), "complete": (None, 0), "kill": ("no", None, None)}[verb]
+    bench.checked(getattr(bench.backend, verb)("grouped", leases, *extra, True, NOW), 10)
+    bench.checked(bench.backend.settle(100, NOW), 10)
+    assert bench.run(bench.backend.group_status(GROUP, NOW))[2] == "r"
+
+
+def test_reading_events(bench: Bench) -> None:
+    rows, cursor = bench.checked(bench.backend.events("100", None, None, N), N)
+    assert (len(rows), cursor) == (N, "200")
+    rows, cursor = bench.checked(bench.backend.events(str(ROWS), None, None, N), 1)
+    assert (rows, cursor) == ([], str(ROWS))
+
+
 def test_one_by_id_or_key(bench: Bench) -> None:
     [(id, _)] = bench.run(bench.backend.send("one", [(*ITEM[:6], "find", "e", *ITEM[8:])], NOW))
     bench.checked(bench.backend.get("one", id, None, NOW), 1)
     bench.checked(bench.backend.get("one", None, "find", NOW), 1)
+    assert len(bench.checked(bench.backend.outcomes("one", [id], ["find"], NOW), 1)) == 1
     bench.checked(bench.backend.reschedule("one", None, "find", None, 0, None, NOW), 1)
     bench.checked(bench.backend.cancel("one", None, "find", False, NOW), 1)
 

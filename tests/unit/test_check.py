@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fairlead
 from fairlead import InvalidArgument, InvalidBody, InvalidName, Sent, limits
 from fairlead.operations import check
 from fairlead.values import EPOCH
@@ -312,3 +315,32 @@ def test_error_texts_are_cut():
 def test_exceptions_by_class_and_message():
     assert check.error_text(KeyError("x")) == "KeyError: 'x'"
     assert check.error_text(7) == "7"
+
+
+def test_a_fresh_users_mistakes() -> None:
+    """Each was met by somebody who used it for the first time, and raised something obscure."""
+    db = fairlead.connect("sqlite://")
+    queue = db.queue("q")
+    refused: list[Callable[[], object]] = [
+        lambda: fairlead.connect(None),  # type: ignore[arg-type]
+        lambda: fairlead.connect("postgresql+psycopg://localhost/x"),
+        lambda: fairlead.connect("sqlite:///x.db?mode=ro"),
+        lambda: queue.create(policy={"max_concurrency": 1}),  # type: ignore[arg-type]
+        lambda: queue.channel("c").set_policy(paused="no"),  # type: ignore[arg-type]
+        lambda: queue.ack("x"),  # type: ignore[arg-type]
+        lambda: queue.ack(5),  # type: ignore[arg-type]
+        lambda: queue.send_many("abc"),
+        lambda: queue.send_many({"a": 1}),
+        lambda: queue.send_many(5),  # type: ignore[arg-type]
+        lambda: db.permit(ttl=0),
+    ]
+    for mistake in refused:
+        with pytest.raises(fairlead.InvalidArgument):
+            mistake()
+    db.close()
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    with fairlead.connect(f"sqlite:///{tmp_path}/missing/x.db") as db:
+        with pytest.raises(fairlead.DatabaseUnavailable, match="directory"):
+            db.queues()

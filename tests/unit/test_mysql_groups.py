@@ -412,17 +412,46 @@ def test_an_event_that_commits_late_is_not_skipped(
     assert a.events(None, None, None, 1) == ([], end)
 
 
-def test_a_gap_that_was_rolled_back_is_passed_after_a_second(
-    a: Client, b: Client, queue: str, start: str
+def test_a_gap_that_was_rolled_back_is_passed_once_nobody_writes(
+    a: Client, b: Client, opened: Callable[[], Client], queue: str, start: str
 ) -> None:
     [(first, _)] = a.put(queue)
     begin(b)
     b.put(queue)
     b.driver.rollback()
     [(second, _)] = a.put(queue)
-    assert told(a, start)[0] == [first]
-    old(a)
     assert told(a, start)[0] == [first, second]
+    _, cursor = told(a, start)
+    begin(b)
+    b.put(queue)
+    b.driver.rollback()
+    [(third, _)] = a.put(queue)
+    writer = opened()
+    begin(writer)
+    writer.put(queue)  # somebody is on the way, as far as a reader can tell
+    assert told(a, cursor) == ([], cursor)
+    a.sql(
+        "UPDATE fairlead_event SET written = written - INTERVAL 2 SECOND WHERE message_id = %s",
+        third,
+    )
+    assert told(a, cursor)[0] == [third]
+    writer.driver.rollback()
+
+
+def test_in_your_transaction_time_tells_about_a_gap(
+    a: Client, b: Client, queue: str, start: str
+) -> None:
+    """Whoever reads there must not keep writers from writing."""
+    begin(b)
+    b.put(queue)
+    b.driver.rollback()
+    [(id, _)] = a.put(queue)
+    begin(b)
+    assert told(b, start)[0] == []
+    a.put(queue)
+    old(a)
+    assert told(b, start)[0][0] == id
+    a.put(queue)
 
 
 def test_what_maintenance_has_deleted_is_no_gap(a: Client, queue: str, start: str) -> None:

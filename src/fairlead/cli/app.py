@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import sys
@@ -13,20 +12,28 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 import fairlead
 from fairlead import errors
-from fairlead.cli import channels, leases, messages, queues
+from fairlead.cli import channels, groups, leases, messages, queues, show
 from fairlead.cli.bench import bench
 from fairlead.cli.care import doctor, maintain
 from fairlead.cli.demo import demo
+from fairlead.cli.events import events
 from fairlead.cli.insight import explain, failures, peek, stats, trace
 from fairlead.cli.parsing import STDIN
 from fairlead.cli.sending import send
 from fairlead.cli.session import Failed, Refused, Session
 from fairlead.cli.top import top
+from fairlead.cli.waiting import wait
 
 INTERRUPTED, BROKEN_PIPE = 130, 141  # as a shell tells the signals
 _DRIVERS = ("sqlite3", "psycopg", "pymysql")
 # Where an unknown queue may be one that is yet to be created; elsewhere it is a spelling mistake.
-_CREATABLE = (("send",), ("receive",), ("queue", "set"), ("channel", "policy"))
+_CREATABLE = (
+    ("send",),
+    ("receive",),
+    ("group", "send"),
+    ("queue", "set"),
+    ("channel", "policy"),
+)
 _KEYWORD = re.compile(r"\b([a-z_]+)=(?!\w)")
 
 app = App(
@@ -47,8 +54,9 @@ _COMMANDS: tuple[tuple[Group, tuple[Any, ...]], ...] = (
     (_WORK, (send,)),
     (_WORK, (leases.receive,)),
     (_WORK, (leases.ack, leases.lease)),
+    (_WORK, (wait, groups.group)),
     (_WORK, (messages.cancel, messages.reschedule, messages.dead)),
-    (_LOOK, (stats, top, peek, explain, failures, trace)),
+    (_LOOK, (stats, top, peek, explain, failures, trace, events)),
     (_QUEUES, (queues.queue, channels.channel)),
     (_CARE, (queues.migrate, maintain, doctor)),
     (_TRY, (demo, bench)),
@@ -183,10 +191,9 @@ def _option(keyword: re.Match[str]) -> str:
 
 def _near(session: Session, name: str) -> str | None:
     try:
-        found = difflib.get_close_matches(name, session.db.queues(), 1)
+        return show.near(name, session.db.queues())
     except Exception:  # the first error is the one to tell
         return None
-    return found[0] if found else None
 
 
 def _prepare(arguments: Sequence[str]) -> list[str]:

@@ -102,14 +102,17 @@ def messages_table(session: Session, messages: list[Message], dead: bool = False
                 message.channel,
                 message.key,
                 message.type,
+                message.group,
                 str(message.priority or ""),
                 show.from_now(when, now),
                 str(message.attempts or ""),
+                show.progress(message.progressed, message.note),
                 what,
                 *([show.preview(message.body, 40)] if dead else []),
             ]
         )
-    heads = [">id", "state", "channel", "key", "type", ">priority", "when", ">attempts"]
+    heads = [">id", "state", "channel", "key", "type", "group", ">priority", "when", ">attempts"]
+    heads.append("progress")
     # Columns in which no message has anything say nothing.
     keep = [i for i in range(len(heads)) if any(str(row[i] or "") for row in rows)]
     tail = ["error", "body"] if dead else ["body"]
@@ -163,6 +166,8 @@ def explain(
     """
     found = session.queue(queue).explain(id, key=key)
     text = in_commands(session, found.text, queue)
+    if found.state == "held":
+        text = _why_held(session, queue, found.id)
     if session.json:
         facts = {
             "id": found.id,
@@ -186,6 +191,15 @@ def in_commands(session: Session, text: str, queue: str) -> str:
     return text.replace(
         "resume it with queue.resume()", f"resume it: {session.command('queue', 'resume', queue)}"
     )
+
+
+def _why_held(session: Session, queue: str, id: int) -> str:
+    """A member waits for its group's start; a group's work, which is no member, for its end."""
+    message = session.queue(queue).get(id=id)
+    if message is None or message.group is None:
+        return "held: it is the end or abort work of a group, and sent when that closes"
+    start = session.command("group", "start", message.group)
+    return f"held: its group {message.group!r} has not been started. Start it: {start}"
 
 
 def failures(

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from fairlead.cli import parsing, show
 from fairlead.cli.insight import now_of
-from fairlead.cli.parsing import Duration, Time
-from fairlead.cli.session import Context, Session, clean
+from fairlead.cli.parsing import Duration, Fraction, Time
+from fairlead.cli.session import Context, Refused, Session, clean
 from fairlead.operations.receiving import KEEP
 from fairlead.sync.leased import LeasedMessage
 
@@ -87,6 +87,7 @@ def _print_message(session: Session, message: LeasedMessage) -> None:
         ("channel", message.channel),
         ("key", message.key),
         ("type", message.type),
+        ("group", message.group),
         ("priority", message.priority),
         ("version", message.version),
     ):
@@ -289,6 +290,35 @@ def extend(
     until = message.lease_until
     done = f"leased until {show.clock(until)}"
     _told(session, done, queue, id, delivery, lease_until=show.iso(until))
+
+
+@lease.command
+def progress(
+    queue: str,
+    id: int,
+    delivery: int,
+    value: Fraction | None = None,
+    /,
+    *,
+    note: str | None = None,
+    session: Context,
+) -> None:
+    """Say how far it is, and what it is doing; wait --partial, peek and top show it.
+
+    Example: fairlead lease progress emails 42 1 40% --note "reading page 7"
+
+    Args:
+        queue: The queue.
+        id: The message's id.
+        delivery: The delivery's number, as receive printed it.
+        value: 0.4, or 40%.
+        note: What it is doing.
+    """
+    if value is None and note is None:
+        raise Refused("say how far it is, such as 40%, or what it is doing with --note")
+    _lease(session, queue, id, delivery).progress(value, note=note)
+    far = {"progress": value, "note": note}
+    _told(session, show.progress(value, note), queue, id, delivery, **far)
 
 
 @lease.command

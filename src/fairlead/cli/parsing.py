@@ -105,6 +105,18 @@ def _refuse(word: str) -> Any:
     raise ValueError(f"{word} is not JSON")
 
 
+def fraction(text: str) -> float:
+    """``0.4`` or ``40%``."""
+    number, percent = (text[:-1], 100) if text.endswith("%") else (text, 1)
+    try:
+        found = float(number) / percent
+    except ValueError:
+        found = -1
+    if not 0 <= found <= 1:
+        raise ValueError(f"{text!r} is not a progress: write 0.4 or 40%, up to 1 or 100%")
+    return found
+
+
 def count(text: str) -> int:
     try:
         return int(text)
@@ -131,6 +143,7 @@ def _typed(metavar: str, parse: Any, clearable: bool = False, instead: str = "")
 
 Duration = Annotated[float, _typed("DURATION", duration)]
 Time = Annotated[datetime, _typed("TIME", instant)]
+Fraction = Annotated[float, _typed("PROGRESS", fraction)]
 Rate = Annotated[str, _typed("RATE", rate)]
 # Settings that can also be taken away again with the word `none`.
 ClearableDuration = Annotated[Any, _typed("DURATION|none", duration, clearable=True)]

@@ -91,6 +91,10 @@ class Settings:
     expires: Annotated[
         ClearableDuration, Parameter(help="Delete messages this long after their sending.")
     ] = None
+    events: Annotated[
+        bool | None,
+        Parameter(negative="--no-events", help="Write an event for all that happens. Default: no."),
+    ] = None
     max_concurrency: Annotated[
         ClearableCount, Parameter(help="Leases at once over all channels.")
     ] = None
@@ -110,6 +114,7 @@ class Settings:
             "dead_letter": self.dead_letter,
             "max_body": self.max_body,
             "expires": self.expires,
+            "events": self.events,
         }
         return {name: value(item) for name, item in given.items() if item is not None}
 
@@ -247,6 +252,7 @@ def _print_settings(session: Session, settings: fairlead.Settings) -> None:
             ("dead-letter queue", settings.dead_letter or "none: they stay here"),
             ("largest body", f"{settings.max_body:,} bytes"),
             ("messages expire", show.span(settings.expires, "never")),
+            ("writes events", "yes" if settings.events else "no"),
             ("limit of the queue", _limit(settings) or "none"),
             ("policy of its channels", show.policy(settings.policy)),
             ("created", show.clock(settings.created_at)),

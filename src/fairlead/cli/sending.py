@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from io import BufferedReader
 from itertools import chain
@@ -44,9 +44,22 @@ class Options:
     lease: Annotated[Duration | None, Parameter(help="This message's own lease.")] = None
     max_attempts: Annotated[int | None, Parameter(help="This message's own.")] = None
     expires: Annotated[Duration | None, Parameter(help="Delete it after this, run or not.")] = None
+    debounce: Annotated[
+        Duration | None, Parameter(help="With --key: each send pushes it on by this.")
+    ] = None
+    max_wait: Annotated[
+        Duration | None, Parameter(help="But no further than this after the first.")
+    ] = None
 
-    def message(self, body: Any) -> Send:
+    def message(self, body: Any, group: str | None = None) -> Send:
         headers = dict(parsing.header(item) for item in self.header or ())
+        if self.debounce is None and self.max_wait is not None:
+            raise ValueError("--max-wait bounds --debounce: give both")
+        if self.debounce is not None and (self.key is None or self.on_conflict != "replace"):
+            raise ValueError(
+                "--debounce goes with --key and --on-conflict replace: each send under that key "
+                "replaces the message and pushes it on"
+            )
         return Send(
             body,
             self.channel,
@@ -61,7 +74,20 @@ class Options:
             self.lease,
             self.max_attempts,
             self.expires,
+            group,
+            self.debounce,
+            self.max_wait,
         )
+
+
+@dataclass
+class Body:
+    """Where the body comes from."""
+
+    text: str | None
+    file: Path | None
+    bytes: bool
+    lines: bool
 
 
 def send(
@@ -72,6 +98,7 @@ def send(
     file: Path | None = None,
     bytes: bool = False,
     lines: bool = False,
+    group: str | None = None,
     options: Options | None = None,
     session: Context,
 ) -> None:
@@ -85,19 +112,36 @@ def send(
         file: Read the body from this file.
         bytes: Send the body's bytes as they are, not as JSON.
         lines: Send one message per line of stdin (or --file), in batches.
+        group: The group it belongs to; held until that is started.
     """
-    options = options or Options()
+    source = Body(body, file, bytes, lines)
+    ship(session, queue, session.queue(queue).send_many, source, options or Options(), group)
+    if group is not None and not session.json:
+        found = session.db.group(group).status()
+        if found is not None and found.state == "open":
+            session.note(f"held until: {session.command('group', 'start', group)}")
+
+
+def ship(
+    session: Session,
+    queue: str,
+    send_many: Callable[[list[Send]], list[Sent]],
+    source: Body,
+    options: Options,
+    group: str | None = None,
+) -> None:
+    """Send what there is, one message or many, and tell."""
     try:
-        template = options.message(None)
+        template = options.message(None, group)
     except ValueError as error:
         raise Refused(str(error)) from None
-    if (body is not None) + (file is not None) > 1:
+    if (source.text is not None) + (source.file is not None) > 1:
         raise Refused("give the body, - or --file: exactly one of them")
-    if lines:
-        _send_lines(session, queue, body, file, bytes, template)
+    if source.lines:
+        _send_lines(session, queue, send_many, source, template)
         return
-    template.body = _decode(_read(body, file), bytes)
-    [sent] = session.queue(queue).send_many([template])
+    template.body = _decode(_read(source.text, source.file), source.bytes)
+    [sent] = send_many([template])
     _report(session, queue, template, sent)
 
 
@@ -185,17 +229,16 @@ def _batches(
 def _send_lines(
     session: Session,
     queue: str,
-    body: str | None,
-    file: Path | None,
-    as_bytes: bool,
+    send_many: Callable[[list[Send]], list[Sent]],
+    source: Body,
     template: Send,
 ) -> None:
-    if body not in (None, STDIN):
+    file = source.file
+    if source.text not in (None, STDIN):
         raise Refused("--lines reads stdin or --file: there is no body to give")
     if template.key is not None:
         raise Refused("--lines cannot give every line the same --key")
-    target = session.queue(queue)
-    target.settings()  # an unknown queue is told before anything is read
+    session.queue(queue).settings()  # an unknown queue is told before anything is read
     total = file.stat().st_size if file is not None and file.is_file() else None
     sent = 0
     started = time.monotonic()
@@ -208,8 +251,8 @@ def _send_lines(
     shown = session.err.is_terminal
     with Progress(*columns, console=session.err, transient=True, disable=not shown) as progress:
         task = progress.add_task("", total=total, sent=0, rate=0.0)
-        for batch, size in _batches(_chunks(file), as_bytes, template):
-            sent += len(target.send_many(batch))
+        for batch, size in _batches(_chunks(file), source.bytes, template):
+            sent += len(send_many(batch))
             rate = sent / (time.monotonic() - started)
             progress.update(task, advance=size, sent=sent, rate=rate)
     elapsed = time.monotonic() - started

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import difflib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -15,8 +17,11 @@ from fairlead.values import (
     COUNTERS,
     Backoff,
     ChannelStats,
+    Event,
     Failure,
+    GroupStatus,
     Message,
+    Outcome,
     Policy,
     Settings,
     Stats,
@@ -32,6 +37,7 @@ STATE_STYLES = {
     "done": "dim",
     "dead": "red",
 }
+HOW = {"ended": "ended", "cancelled": "was cancelled", "aborted": "was aborted by a death"}
 
 
 # --- as JSON ------------------------------------------------------------------------------------
@@ -65,6 +71,7 @@ def message_facts(message: Message, stored: bool = False) -> dict[str, Any]:
         **_payload("memo", message.memo),
         "lease_until": iso(message.lease_until),
         "recovered": message.recovered,
+        "group": message.group,
     }
     if stored:
         facts |= {
@@ -74,8 +81,15 @@ def message_facts(message: Message, stored: bool = False) -> dict[str, Any]:
             "finished_at": iso(message.finished_at),
             "expires_at": iso(message.expires_at),
             "max_attempts": message.max_attempts,
+            "progress": message.progressed,
+            "note": message.note,
         }
     return facts
+
+
+def progress_facts(message: Message) -> dict[str, Any]:
+    names = ("queue", "id", "key", "channel", "group", "note")
+    return {name: getattr(message, name) for name in names} | {"progress": message.progressed}
 
 
 def settings_facts(settings: Settings) -> dict[str, Any]:
@@ -99,6 +113,35 @@ def failure_facts(failure: Failure) -> dict[str, Any]:
 
 def step_facts(step: Step) -> dict[str, Any]:
     return {**asdict(step), "at": iso(step.at)}
+
+
+def outcome_facts(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "id": outcome.id,
+        "state": outcome.state,
+        **_payload("result", outcome.result),
+        "error": outcome.error,
+        "progress": outcome.progress,
+        "note": outcome.note,
+    }
+
+
+def event_facts(event: Event) -> dict[str, Any]:
+    """All but the last of which may be None; ``cursor`` is where to go on after it."""
+    facts = {name: getattr(event, name) for name in ("queue", "id", "key", "channel", "delay")}
+    return {
+        "cursor": event.cursor,
+        "at": iso(event.at),
+        "kind": event.kind,
+        **facts,
+        "data": dict(event.data),
+    }
+
+
+def group_facts(group: GroupStatus) -> dict[str, Any]:
+    facts = asdict(group)
+    times = {name: iso(facts[name]) for name in ("created_at", "started_at", "closed_at")}
+    return {"group": facts.pop("name"), **facts, **times}
 
 
 # --- as words -----------------------------------------------------------------------------------
@@ -139,6 +182,27 @@ def count(number: int, name: str) -> Text:
 
 def many(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def progress(done: float | None, note: str | None) -> str:
+    """How far a worker says it is: ``40 % reading page 7``."""
+    far = "" if done is None else f"{done * 100:.3g} %"
+    return " ".join(part for part in (far, note) if part)
+
+
+def unfinished(group: GroupStatus) -> str:
+    """Where the members of an open group are."""
+    members = ((group.held, "held"), (group.waiting, "waiting"), (group.leased, "leased"))
+    counted = ", ".join(f"{number:,} {what}" for number, what in members if number)
+    if group.state == "open":
+        return f"not started, {counted or 'no members'}"
+    return counted or "no unfinished members"
+
+
+def near(name: str, names: Iterable[str]) -> str | None:
+    """What may have been meant."""
+    found = difflib.get_close_matches(name, list(names), 1)
+    return found[0] if found else None
 
 
 def preview(value: Any, limit: int = 60) -> str:

@@ -21,12 +21,14 @@ from fairlead.cli import show
 from fairlead.cli.insight import now_of
 from fairlead.cli.parsing import Duration
 from fairlead.cli.session import Context, Refused, Session, make_table
-from fairlead.values import Stats
+from fairlead.values import Message, Stats
 
 RATES = ("sent", "delivered", "finished", "failed")
 _BARS = "▁▂▃▄▅▆▇█"
 _HISTORY = 24
 LEAST = 0.1  # seconds between two looks
+_LOOK = 20  # leased messages of a queue whose progress is looked at
+_MOST = 10  # and shown
 
 
 def _totals(stats: Stats) -> tuple[int, ...]:
@@ -102,13 +104,39 @@ def _plain(session: Session, meter: Meter, every: float, once: bool) -> None:
         rates = meter.sample(stats, time.monotonic())
         now = now_of(session)
         if session.json:
-            session.emit_line(_facts(stats, rates, now))
+            facts = [show.progress_facts(message) for message in progressing(session, stats)]
+            session.emit_line({**_facts(stats, rates, now), "progress": facts})
         else:
             session.print_table(_table(stats, rates, meter, now))
+            working = progressing(session, stats)
+            if working:
+                session.say()
+                session.print_table(_progress_table(working))
         if once:
             return
         if not session.json:
             session.say()
+
+
+def progressing(session: Session, stats: Stats) -> list[Message]:
+    """Leased messages whose workers say how far they are; the first of each queue, so that a look
+    at a large database stays cheap."""
+    found: list[Message] = []
+    for name, one in stats.queues.items():
+        if one.leased and len(found) < _MOST:
+            leased = session.queue(name).peek(_LOOK, state="leased")
+            found += [m for m in leased if m.progressed is not None or m.note]
+    return found[:_MOST]
+
+
+def _progress_table(messages: list[Message]) -> Table:
+    rows: list[list[Any]] = [
+        [m.queue, str(m.id), m.key, m.channel, m.group, show.progress(m.progressed, m.note)]
+        for m in messages
+    ]
+    heads = ["queue", ">message", "key", "channel", "group", "progress"]
+    keep = [i for i in range(len(heads)) if any(row[i] for row in rows)]
+    return make_table([heads[i] for i in keep], [[row[i] for i in keep] for row in rows])
 
 
 def _facts(stats: Stats, rates: dict[str, dict[str, float]], now: datetime) -> dict[str, Any]:
@@ -131,17 +159,21 @@ def _rate(value: float | None, style: str = "") -> Text:
     return Text(text, style=style if value else "dim")
 
 
+def _gauges(stats: Stats) -> tuple[str, ...]:
+    """Held messages only where there are groups that wait for their start."""
+    held = ("held",) if stats.held else ()
+    return ("ready", "scheduled", "leased", *held, "dead")
+
+
 def _table(stats: Stats, rates: dict[str, dict[str, float]], meter: Meter, now: datetime) -> Table:
     rows: list[list[Any]] = []
+    shown = _gauges(stats)
     for name, one in stats.queues.items():
         rate = rates.get(name, {})
         rows.append(
             [
                 Text(name, style="bold"),
-                *(
-                    show.count(getattr(one, gauge), gauge)
-                    for gauge in ("ready", "scheduled", "leased", "dead")
-                ),
+                *(show.count(getattr(one, gauge), gauge) for gauge in shown),
                 show.age(one.oldest_ready, now),
                 _rate(rate.get("sent")),
                 _rate(rate.get("finished")),
@@ -149,7 +181,7 @@ def _table(stats: Stats, rates: dict[str, dict[str, float]], meter: Meter, now: 
                 Text(sparkline(meter.history.get(name, ())), style="green"),
             ]
         )
-    heads = ["queue", ">ready", ">scheduled", ">leased", ">dead", "oldest"]
+    heads = ["queue", *(f">{gauge}" for gauge in shown), "oldest"]
     return make_table([*heads, ">sent/s", ">done/s", ">failed/s", ""], rows)
 
 
@@ -166,14 +198,18 @@ def _screen(
     gauges = Text.assemble(
         *(
             part
-            for gauge in ("ready", "scheduled", "leased", "dead")
+            for gauge in _gauges(stats)
             for part in ((f"{getattr(stats, gauge):,}", show.STATE_STYLES[gauge]), f" {gauge}   ")
         )
     )
     body: Any = _table(stats, rates, meter, now)
     if not stats.queues:
         body = Text(f"no queues yet: {session.command('queue', 'create', 'emails')}")
-    return Group(head, gauges, Text(), body, Text(), Text("q ends", style="dim"))
+    parts = [head, gauges, Text(), body]
+    working = progressing(session, stats)
+    if working:
+        parts += [Text(), _progress_table(working)]
+    return Group(*parts, Text(), Text("q ends", style="dim"))
 
 
 def _sleep(seconds: float) -> bool:

@@ -189,6 +189,13 @@ def error_text(value: Any) -> str:
     return text
 
 
+def boolean(value: Any, what: str) -> bool:
+    """True or False, and nothing that only looks like it ("no" is true in Python)."""
+    if not isinstance(value, bool) and value not in (0, 1):
+        raise InvalidArgument(f"{what} must be True or False, not {value!r}")
+    return bool(value)
+
+
 def fraction(value: Any, what: str) -> int:
     """0.0 to 1.0 as millionths."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:

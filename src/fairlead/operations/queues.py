@@ -41,8 +41,8 @@ def policy_row(
         period,
         check.integer(burst, "burst", 1, limits.COUNT_MAX),
         check.integer(weight, "weight", 1, limits.WEIGHT_MAX),
-        int(bool(paused)),
-        int(bool(ordered)),
+        int(check.boolean(paused, "paused")),
+        int(check.boolean(ordered, "ordered")),
         check.optional_integer(max_size, "max_size", 1, limits.COUNT_MAX),
     )
 
@@ -98,10 +98,12 @@ def columns(settings: dict[str, Any]) -> dict[str, Value]:
         elif key == "dead_letter":
             out[key] = check.optional_name(value, key)
         elif key in ("paused", "events"):
-            out[key] = int(bool(value))
+            out[key] = int(check.boolean(value, key))
         elif key == "backoff":
             out.update(_backoff_columns(value))
         elif key == "policy":
+            if value is not None and not isinstance(value, Policy):
+                raise InvalidArgument(f"policy must be a fairlead.Policy(…), not {value!r}")
             out.update(zip(_POLICY_KEYS, policy_row_of(value or Policy()), strict=True))
         else:
             raise InvalidArgument(f"a queue has no setting called {key!r}")
@@ -305,6 +307,8 @@ def discard(core: Core, queue: str, state: str, limit: int | None) -> Call[int]:
 def permit_create(core: Core, name: str, ttl: Duration) -> Call[int]:
     check.name(name, "permit", empty=True)
     ttl_us = check.microseconds(ttl, "ttl")
+    if ttl_us == 0:
+        raise InvalidArgument("ttl must be more than 0 seconds: this permit would be over at once")
     return Call(
         "permit",
         lambda: core.backend.permit_create(name, ttl_us, core.now()),

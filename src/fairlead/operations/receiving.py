@@ -69,9 +69,14 @@ def leases_of(messages: Sequence[Message]) -> list[Lease]:
     """The leases of received messages, each once; of two deliveries of one message only the later,
     since the earlier is lost for certain."""
     latest: dict[int, int] = {}
-    for message in messages:
-        if message.deliveries > latest.get(message.id, 0):
-            latest[message.id] = message.deliveries
+    try:
+        for message in messages:
+            if message.deliveries > latest.get(message.id, 0):
+                latest[message.id] = message.deliveries
+    except (AttributeError, TypeError):
+        raise InvalidArgument(
+            "this takes a list of received messages, as receive() gives them"
+        ) from None
     return list(latest.items())
 
 

@@ -189,5 +189,8 @@ def send_all(core: Core, queue: str, rows: list[SendRow]) -> Op[list[Sent]]:
 
 def encode_many(items: Iterable[Any]) -> list[SendRow]:
     """Check many Sends or bodies."""
+    given: Any = items
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise InvalidArgument("send_many takes a list of bodies or Sends, and nothing else")
     channels: set[str] = set()
     return [_encode_item(item, channels) for item in items]

@@ -6,7 +6,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from fairlead.backends.base import BEGIN, Op, PolicyRow, Row, Rows, SendRow
+from fairlead.backends.base import (
+    BEGIN,
+    POLICY_COLUMNS,
+    Op,
+    PolicyRow,
+    Row,
+    Rows,
+    SendRow,
+)
 from fairlead.backends.postgres.literals import array, or_none
 
 QUEUES = 100  # whose sends go into one statement
@@ -78,20 +86,23 @@ class Groups:
         now: int | None,
     ) -> Op[list[list[tuple[int, str]]]]:
         yield BEGIN
-        if sets:
-            columns = zip(*(policy for _, _, policy in sets), strict=True)
-            where = [queue for queue, _, _ in sets], [channel for _, channel, _ in sets]
-            yield self.statements["policy_sets"], (*where, *(array(column) for column in columns))
-        if clears:
-            where = [queue for queue, _ in clears], [channel for _, channel in clears]
-            yield self.statements["policy_clears"], where
+        none = (None,) * len(POLICY_COLUMNS)
+        changes = [(queue, channel, 0, policy) for queue, channel, policy in sets]
+        changes += [(queue, channel, 1, none) for queue, channel in clears]
+        if changes:
+            # Sets and clears in one order: their gates are locked on the way.
+            changes.sort(key=lambda change: change[:2])
+            queues, channels, kinds, policies = zip(*changes, strict=True)
+            columns = (array(column) for column in zip(*policies, strict=True))
+            params = (list(queues), list(channels), array(kinds), *columns)
+            yield self.statements["policies"], params
         answers: list[list[tuple[int, str]]] = [[] for _ in sends]
         for start in range(0, len(sends), QUEUES):
             some = sends[start : start + QUEUES]
-            params: list[Any] = []
+            values: list[Any] = []
             for queue, items in some:
-                params += self._send_params(queue, items, now)
-            rows = yield self._send_all(len(some)), tuple(params)
+                values += self._send_params(queue, items, now)
+            rows = yield self._send_all(len(some)), tuple(values)
             for i, id, outcome in rows:
                 answers[int(start + i)].append((id, outcome))
         return answers

@@ -268,17 +268,15 @@ SELECT * FROM fairlead.group_status(:name::text, :limit::int)
 -- name: settle(limit, now)
 SELECT fairlead.settle(:limit::int, :now::bigint)
 
--- name: policy_sets(queues, channels, max_concurrency, rate_count, rate_period_us, burst, weight, paused, ordered, max_size)
-SELECT count(*) FROM (SELECT fairlead.policy_set(x.queue, x.channel, x.most, x.count, x.period, x.burst, x.weight,
-    x.paused <> 0, x.ordered <> 0, x.size)::text
-  FROM unnest(:queues::text[], :channels::text[], :max_concurrency::text::int[], :rate_count::text::bigint[],
-    :rate_period_us::text::bigint[], :burst::text::int[], :weight::text::int[], :paused::text::int[],
-    :ordered::text::int[], :max_size::text::int[])
-    x(queue, channel, most, count, period, burst, weight, paused, ordered, size) OFFSET 0) y
-
--- name: policy_clears(queues, channels)
-SELECT count(*) FROM (SELECT fairlead.policy_clear(x.queue, x.channel)
-  FROM unnest(:queues::text[], :channels::text[]) x(queue, channel) OFFSET 0) y
+-- name: policies(queues, channels, clear, max_concurrency, rate_count, rate_period_us, burst, weight, paused, ordered, max_size)
+-- Set or clear many, in the order given: whoever changes the same channels waits, and not in a circle.
+SELECT count(*) FROM (SELECT CASE WHEN x.clear <> 0 THEN fairlead.policy_clear(x.queue, x.channel)::text
+    ELSE fairlead.policy_set(x.queue, x.channel, x.most, x.count, x.period, x.burst, x.weight, x.paused <> 0,
+      x.ordered <> 0, x.size)::text END
+  FROM unnest(:queues::text[], :channels::text[], :clear::text::int[], :max_concurrency::text::int[],
+    :rate_count::text::bigint[], :rate_period_us::text::bigint[], :burst::text::int[], :weight::text::int[],
+    :paused::text::int[], :ordered::text::int[], :max_size::text::int[])
+    x(queue, channel, clear, most, count, period, burst, weight, paused, ordered, size) OFFSET 0) y
 
 -- name: outcomes(queue, ids, keys, now)
 -- A message that died here and went to the dead-letter queue still counts as dead here.

@@ -141,6 +141,7 @@ put: BEGIN
     INSERT INTO fairlead_group_mark (group_id, sent) VALUES (v_group, 1);
   END IF;
   IF v_events THEN
+    SELECT name INTO v_text FROM fairlead_lock WHERE name = 'event' LOCK IN SHARE MODE; -- 013 says why
     -- SYSDATE: in a trigger the time of the statement may be long past.
     INSERT INTO fairlead_event (at, written, kind, queue, message_id, `key`, channel, delay_us)
       VALUES (v_now, SYSDATE(6), 'created', p_queue, p_id, p_key, p_channel,

@@ -14,7 +14,7 @@ DROP PROCEDURE IF EXISTS fairlead_close_ //
 CREATE PROCEDURE fairlead_close_(IN p_group BIGINT, IN p_state BINARY(1), IN p_now BIGINT)
 BEGIN
   DECLARE v_out, v_end, v_abort, v_work, v_delay, v_due, v_expires BIGINT DEFAULT NULL;
-  DECLARE v_name, v_queue VARBINARY(255);
+  DECLARE v_name, v_queue, v_lock VARBINARY(255);
   DECLARE v_sent, v_done, v_dead BIGINT DEFAULT 0;
   DECLARE v_queue_id, v_lane, v_events, v_marks INT DEFAULT NULL;
   DECLARE v_told LONGTEXT CHARACTER SET utf8mb4;
@@ -52,6 +52,7 @@ BEGIN
       IF v_work IS NOT NULL THEN
         CALL fairlead_emit_(v_queue_id, v_work, 'created', NULL, p_now);
       END IF;
+      SELECT name INTO v_lock FROM fairlead_lock WHERE name = 'event' LOCK IN SHARE MODE; -- 013 says why
       INSERT INTO fairlead_event (at, kind, queue, data) VALUES (p_now, 'closed', v_queue, v_told);
     END IF;
   END IF;

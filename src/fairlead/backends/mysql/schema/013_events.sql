@@ -2,7 +2,9 @@
 --
 -- Ids are handed out before they are committed, so a reader meets gaps. One whose rows somebody has
 -- locked will be filled: the reader stops before it. An empty one was rolled back, or its INSERT is
--- just on its way between the number and the row; which of the two, only time tells.
+-- just on its way between the number and the row. So whoever writes events first takes the row 'event'
+-- of fairlead_lock in share mode: a reader who gets that row for itself, for a moment, knows that nobody
+-- is on the way. Where there is always somebody, a gap is passed once a second has gone by.
 --
 -- Several rows go in by INSERT ... VALUES, never by INSERT ... SELECT: the latter reserves more ids
 -- than it uses, and every reader would wait at the gap.
@@ -28,6 +30,8 @@ CREATE TABLE IF NOT EXISTS fairlead_event_floor (
 
 INSERT IGNORE INTO fairlead_event_floor (name, id) VALUES ('floor', 0);
 
+INSERT IGNORE INTO fairlead_lock (name) VALUES ('event');
+
 DELIMITER //
 
 -- One event of a kind for each message ("1,2"), in that order, as their rows are now. p_error: of dead ones.
@@ -39,6 +43,8 @@ CREATE PROCEDURE fairlead_emit_(
 BEGIN
   DECLARE v_head VARCHAR(600) CHARACTER SET ascii;
   DECLARE v_some, v_rows LONGTEXT CHARACTER SET ascii;
+  DECLARE v_lock VARBINARY(32);
+  SELECT name INTO v_lock FROM fairlead_lock WHERE name = 'event' LOCK IN SHARE MODE;
   SELECT CONCAT('(', p_now, ',''', p_kind, ''',X''', HEX(name), ''',') INTO v_head
     FROM fairlead_queue WHERE id = p_queue_id;
   SET @fairlead_data = IF(p_kind = 'dead',
@@ -88,16 +94,16 @@ END //
 -- p_rows events after p_after; p_more tells that there may be more behind it.
 DROP PROCEDURE IF EXISTS fairlead_readable_ //
 CREATE PROCEDURE fairlead_readable_(
-  IN p_after BIGINT, IN p_rows INT, OUT p_end BIGINT, OUT p_more TINYINT
+  IN p_after BIGINT, IN p_rows INT, IN p_own TINYINT, OUT p_end BIGINT, OUT p_more TINYINT
 )
 BEGIN
   DECLARE v_gaps LONGTEXT CHARACTER SET ascii;
   DECLARE v_gap VARCHAR(64) CHARACTER SET ascii;
   DECLARE v_rows, v_count INT;
-  DECLARE v_busy TINYINT DEFAULT 0;
-  -- Gaps as "before:behind:young", at most 1,000 of them.
+  DECLARE v_filled, v_quiet, v_own TINYINT DEFAULT 0;
   SELECT COUNT(*), COALESCE(MAX(id), p_after) INTO v_rows, p_end FROM (
     SELECT id FROM fairlead_event WHERE id > p_after ORDER BY id LIMIT p_rows) page;
+  -- Gaps as "before:behind:young", at most 1,000 of them.
   SELECT COALESCE(GROUP_CONCAT(last, ':', id, ':', young ORDER BY id), ''), COUNT(*)
     INTO v_gaps, v_count FROM (
       SELECT last, id, young FROM (
@@ -110,32 +116,66 @@ BEGIN
     SET p_end = SUBSTRING_INDEX(SUBSTRING_INDEX(v_gaps, ',', -1), ':', 1), p_more = 1;
   END IF;
   gap: WHILE v_gaps <> '' DO
-    SET v_gap = SUBSTRING_INDEX(v_gaps, ',', 1), v_gaps = SUBSTR(v_gaps, LENGTH(v_gap) + 2),
-        @fairlead_found = NULL;
+    SET v_gap = SUBSTRING_INDEX(v_gaps, ',', 1), v_gaps = SUBSTR(v_gaps, LENGTH(v_gap) + 2);
     -- @stop events.gap
-    -- MariaDB takes NOWAIT in prepared statements only.
-    SET @fairlead_sql = CONCAT('SELECT COUNT(*) INTO @fairlead_found FROM fairlead_event',
-      ' FORCE INDEX (PRIMARY) WHERE id > ', SUBSTRING_INDEX(v_gap, ':', 1), ' AND id < ',
-      SUBSTRING_INDEX(SUBSTRING_INDEX(v_gap, ':', 2), ':', -1), ' FOR UPDATE NOWAIT');
-    PREPARE fairlead_gap FROM @fairlead_sql;
-    BEGIN
-      DECLARE CONTINUE HANDLER FOR 1205, 3572 SET v_busy = 1;
-      EXECUTE fairlead_gap;
-    END;
-    DEALLOCATE PREPARE fairlead_gap;
-    -- Rows found there came after our look: the next read gives them.
-    IF v_busy OR @fairlead_found > 0 OR SUBSTRING_INDEX(v_gap, ':', -1) = '1' THEN
+    CALL fairlead_filled_(v_gap, v_filled);
+    IF NOT v_filled AND SUBSTRING_INDEX(v_gap, ':', -1) = '1' AND NOT v_quiet THEN
+      -- In your transaction the lock would stay: there time must tell.
+      IF p_own THEN CALL fairlead_quiet_(v_quiet); END IF;
+      -- Asked again: the last of those who were on the way may have ended with a commit.
+      IF v_quiet THEN
+        CALL fairlead_filled_(v_gap, v_filled);
+        COMMIT;
+        CALL fairlead_open_(v_own);
+      ELSE
+        SET v_filled = 1;
+      END IF;
+    END IF;
+    IF v_filled THEN
       SET p_end = SUBSTRING_INDEX(v_gap, ':', 1), p_more = 0;
       LEAVE gap;
     END IF;
   END WHILE;
 END //
 
+-- Whether a gap ("before:behind:…") has rows: somebody's who has not committed them, or committed since
+-- our look; then the next read gives them.
+DROP PROCEDURE IF EXISTS fairlead_filled_ //
+CREATE PROCEDURE fairlead_filled_(IN p_gap VARCHAR(64) CHARACTER SET ascii, OUT p_filled TINYINT)
+BEGIN
+  SET p_filled = 0, @fairlead_found = 0;
+  -- MariaDB takes NOWAIT in prepared statements only.
+  SET @fairlead_sql = CONCAT('SELECT COUNT(*) INTO @fairlead_found FROM fairlead_event',
+    ' FORCE INDEX (PRIMARY) WHERE id > ', SUBSTRING_INDEX(p_gap, ':', 1), ' AND id < ',
+    SUBSTRING_INDEX(SUBSTRING_INDEX(p_gap, ':', 2), ':', -1), ' FOR UPDATE NOWAIT');
+  PREPARE fairlead_gap FROM @fairlead_sql;
+  BEGIN
+    DECLARE CONTINUE HANDLER FOR 1205, 3572 SET p_filled = 1;
+    EXECUTE fairlead_gap;
+  END;
+  DEALLOCATE PREPARE fairlead_gap;
+  SET p_filled = p_filled OR @fairlead_found > 0;
+END //
+
+-- Whether no transaction that writes events is open; then none can begin to before the lock is let go.
+DROP PROCEDURE IF EXISTS fairlead_quiet_ //
+CREATE PROCEDURE fairlead_quiet_(OUT p_quiet TINYINT)
+BEGIN
+  SET p_quiet = 1;
+  SET @fairlead_sql = 'SELECT name INTO @fairlead_found FROM fairlead_lock WHERE name = ''event'' FOR UPDATE NOWAIT';
+  PREPARE fairlead_quiet FROM @fairlead_sql;
+  BEGIN
+    DECLARE CONTINUE HANDLER FOR 1205, 3572 SET p_quiet = 0;
+    EXECUTE fairlead_quiet;
+  END;
+  DEALLOCATE PREPARE fairlead_quiet;
+END //
+
 -- The ids of the events to give ("1,2" or NULL) and the cursor behind them. p_kinds: '["done", …]'.
 DROP PROCEDURE IF EXISTS fairlead_read_ //
 CREATE PROCEDURE fairlead_read_(
   IN p_after VARCHAR(64) CHARACTER SET ascii, IN p_queue VARBINARY(1024),
-  IN p_kinds LONGTEXT CHARACTER SET ascii, IN p_limit INT,
+  IN p_kinds LONGTEXT CHARACTER SET ascii, IN p_limit INT, IN p_own TINYINT,
   OUT p_ids LONGTEXT CHARACTER SET ascii, OUT p_cursor BIGINT
 )
 read_: BEGIN
@@ -151,14 +191,14 @@ read_: BEGIN
     -- Now: behind the last event, but before what may still come among the last ones.
     SELECT id INTO p_cursor FROM fairlead_event ORDER BY id DESC LIMIT 1;
     SET p_cursor = GREATEST(p_cursor - 100000, v_floor);
-    CALL fairlead_readable_(p_cursor, 1000000, v_end, v_more);
+    CALL fairlead_readable_(p_cursor, 1000000, p_own, v_end, v_more);
     SET p_cursor = v_end;
     LEAVE read_;
   END IF;
   SET p_cursor = GREATEST(IF(p_after = '', 0, p_after), v_floor), p_limit = LEAST(p_limit, 10000),
       v_rows = IF(p_queue IS NULL AND p_kinds IS NULL, p_limit, 10000);
   page: WHILE v_more AND p_ids IS NULL DO
-    CALL fairlead_readable_(p_cursor, v_rows, v_end, v_more);
+    CALL fairlead_readable_(p_cursor, v_rows, p_own, v_end, v_more);
     SELECT GROUP_CONCAT(id ORDER BY id), COUNT(*) INTO p_ids, v_count FROM (
       SELECT id FROM fairlead_event
        WHERE id > p_cursor AND id <= v_end AND (p_queue IS NULL OR queue = p_queue)
@@ -193,7 +233,7 @@ BEGIN
   CALL fairlead_open_(v_own);
   CALL fairlead_isolated_(v_own);
   CALL fairlead_read_(p_after, p_queue, JSON_EXTRACT(p_options, '$.kinds'),
-    COALESCE(JSON_VALUE(p_options, '$.limit'), 100), v_ids, v_cursor);
+    COALESCE(JSON_VALUE(p_options, '$.limit'), 100), v_own, v_ids, v_cursor);
   SET @fairlead_cursor = CAST(v_cursor AS CHAR);
   SELECT CAST(e.id AS CHAR) AS `cursor`, e.at, CONVERT(e.kind USING utf8mb4) AS kind,
          CONVERT(e.queue USING utf8mb4) AS queue, e.message_id AS id,
@@ -221,7 +261,7 @@ BEGIN
   END;
   CALL fairlead_open_(v_own);
   CALL fairlead_isolated_(v_own);
-  CALL fairlead_read_(p_after, p_queue, p_kinds, p_limit, v_ids, v_cursor);
+  CALL fairlead_read_(p_after, p_queue, p_kinds, p_limit, v_own, v_ids, v_cursor);
   SELECT COALESCE(e.id, v_cursor) AS `cursor`, e.at, e.kind, e.queue, e.message_id, e.`key`, e.channel,
          e.delay_us, e.data
     FROM JSON_TABLE(CONCAT('[', COALESCE(CONCAT(v_ids, ','), ''), '0]'), '$[*]'

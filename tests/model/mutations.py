@@ -1,0 +1,390 @@
+"""Deliberate bugs in SQLite's backend: substitutions that the machine must notice (mutants.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# The files of statements.
+CARE = "statements/care.sql"
+EVENTS = "statements/events.sql"
+GROUPS = "statements/groups.sql"
+INSIGHT = "statements/insight.sql"
+MESSAGES = "statements/messages.sql"
+POLICIES = "statements/policies.sql"
+QUEUES = "statements/queues.sql"
+RECEIVING = "statements/receiving.sql"
+SENDING = "statements/sending.sql"
+VERBS = "statements/verbs.sql"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    file: str  # in backends/sqlite
+    old: str
+    new: str
+    times: int = 1  # how often the text must occur; all are changed
+
+
+MUTANTS = [
+    # --- fencing -----------------------------------------------------------------------------
+    Mutant(
+        "ack-ignores-delivery",
+        VERBS,
+        """DELETE FROM fairlead_message
+WHERE id IN (SELECT value FROM json_each(:ids))
+  AND deliveries = :delivery AND""",
+        """DELETE FROM fairlead_message
+WHERE id IN (SELECT value FROM json_each(:ids))
+  AND :delivery > 0 AND""",
+    ),
+    Mutant(
+        "verbs-ignore-delivery",
+        VERBS,
+        """SELECT id, deliveries, attempts, coalesce(max_attempts, :queue_attempts), group_id
+FROM fairlead_message
+WHERE id IN (SELECT value FROM json_each(:ids))
+  AND deliveries = :delivery AND""",
+        """SELECT id, :delivery, attempts, coalesce(max_attempts, :queue_attempts), group_id
+FROM fairlead_message
+WHERE id IN (SELECT value FROM json_each(:ids))
+  AND :delivery > 0 AND""",
+    ),
+    Mutant(
+        "ack-takes-other-queues-leases",
+        VERBS,
+        """DELETE FROM fairlead_message
+WHERE id IN (SELECT value FROM json_each(:ids))
+  AND deliveries = :delivery AND +lane = :lane AND""",
+        """DELETE FROM fairlead_message
+WHERE id IN (SELECT value FROM json_each(:ids))
+  AND deliveries = :delivery AND :lane > 0 AND""",
+    ),
+    Mutant(
+        "delivery-not-counted",
+        RECEIVING,
+        "deliveries = deliveries + 1,",
+        "deliveries = max(deliveries, 1),",
+    ),
+    Mutant("cancel-without-force", "messages.py", 'row[1] not in "hsr"', 'row[1] not in "hsrl"'),
+    # --- instants ----------------------------------------------------------------------------
+    Mutant(
+        "due-is-exclusive",
+        CARE,
+        "AND state = 's' AND due_at <= :now\n    ORDER BY due_at, id",
+        "AND state = 's' AND due_at < :now\n    ORDER BY due_at, id",
+    ),
+    Mutant("born-ready-is-exclusive", "sending.py", "if due <= queue.now", "if due < queue.now"),
+    Mutant(
+        "lease-end-is-exclusive",
+        CARE,
+        "AND m.state = 'l' AND m.lease_until <= :now\nORDER BY",
+        "AND m.state = 'l' AND m.lease_until < :now\nORDER BY",
+    ),
+    Mutant(
+        "expiry-is-exclusive",
+        CARE,
+        "WHERE lane = :lane AND expires_at <= :now\nORDER BY",
+        "WHERE lane = :lane AND expires_at < :now\nORDER BY",
+    ),
+    Mutant(
+        "retention-is-exclusive",
+        CARE,
+        "AND state = 'd' AND finished_at <= :before",
+        "AND state = 'd' AND finished_at < :before",
+    ),
+    # --- attempts and death ------------------------------------------------------------------
+    Mutant(
+        "attempts-not-counted", RECEIVING, "state = 'l', attempts = attempts + 1,", "state = 'l',"
+    ),
+    Mutant(
+        "one-attempt-too-many", "verbs.py", "attempts >= max_attempts", "attempts > max_attempts"
+    ),
+    Mutant(
+        "lapse-ignores-attempts",
+        "care.py",
+        "if max_attempts == 0 or attempts < max_attempts:",
+        "if max_attempts == 0 or attempts <= max_attempts:",
+    ),
+    Mutant("release-keeps-the-attempt", VERBS, "attempts = max(attempts - 1, 0),", ""),
+    Mutant(
+        "defer-keeps-attempts",
+        VERBS,
+        "due_at = :due_at, attempts = 0, recovered = 0,",
+        "due_at = :due_at, recovered = 0,",
+    ),
+    Mutant(
+        "redrive-keeps-attempts",
+        MESSAGES,
+        "due_at = :due_at, attempts = 0, begun = 0,\n    finished_at = NULL\nWHERE",
+        "due_at = :due_at, begun = 0,\n    finished_at = NULL\nWHERE",
+    ),
+    Mutant("backoff-off-by-one", "verbs.py", "range(attempts - 1)", "range(attempts)"),
+    Mutant(
+        "dead-letter-keeps-key",
+        VERBS,
+        "due_at = :now, attempts = 0, key = NULL,",
+        "due_at = :now, attempts = 0,",
+    ),
+    Mutant(
+        "dead-letter-keeps-expiry",
+        VERBS,
+        "expires_at = :expires_at, error = :error,",
+        "expires_at = coalesce(:expires_at, expires_at), error = :error,",
+    ),
+    Mutant("dead-letter-to-itself", "care.py", "and queue.dead_letter != queue.name:", ":"),
+    Mutant("recovered-flag-lost", CARE, "SET state = 'r', recovered = 1,", "SET state = 'r',"),
+    Mutant(
+        "redrive-newest-first",
+        MESSAGES,
+        "state = 'x'\nORDER BY finished_at, id LIMIT",
+        "state = 'x'\nORDER BY finished_at DESC, id LIMIT",
+    ),
+    # --- what is kept ------------------------------------------------------------------------
+    Mutant("memo-erased-when-omitted", "verbs.py", "if not keep_memo:", "if True:"),
+    Mutant("ack-ignores-retention", "verbs.py", "if queue.retention_us > 0:", "if False:"),
+    Mutant(
+        "done-kept-for-ever",
+        CARE,
+        "AND state = 'd' AND finished_at <= :before",
+        "AND state = 'd' AND finished_at <= :before AND false",
+    ),
+    Mutant(
+        "complete-keeps-error",
+        VERBS,
+        "attempts = 0,\n    error = NULL, begun",
+        "attempts = 0, begun",
+    ),
+    Mutant("extend-shortens", VERBS, "max(lease_until, :now + coalesce", "max(0, :now + coalesce"),
+    # --- keys --------------------------------------------------------------------------------
+    Mutant(
+        "dead-keep-their-keys", SENDING, "SET key = NULL WHERE id IN", "SET key = key WHERE id IN"
+    ),
+    Mutant(
+        "purge-leaves-keys",
+        SENDING,
+        "ON m.lane = :lane AND m.key = k.value",
+        "ON m.lane <= :lane AND m.key = k.value",
+    ),
+    Mutant(
+        "replace-of-leased", "sending.py", 'elif holder.state == "l":', 'elif holder.state == "h":'
+    ),
+    Mutant(
+        "replace-keeps-memo",
+        SENDING,
+        "    memo = NULL, error = NULL, result",
+        "    error = NULL, result",
+    ),
+    Mutant(
+        "conflict-sends-the-rest",
+        "sending.py",
+        "if any(outcome == CONFLICT for",
+        "if any(outcome == 'no' for",
+    ),
+    # --- limits and fairness -----------------------------------------------------------------
+    Mutant(
+        "max-size-counts-only-ready",
+        POLICIES,
+        """WHERE lane = :lane AND channel = :channel AND (state = 'l' OR state = 's' OR state = 'h')
+    UNION""",
+        """WHERE lane = :lane AND channel = :channel AND (state = 'h')
+    UNION""",
+    ),
+    Mutant(
+        "permitted-leases-bypass-the-limit",
+        RECEIVING,
+        "m.channel = c.value AND m.state = 'l'),\n    coalesce",
+        "m.channel = c.value AND m.state = 'l' AND m.permit_id IS NULL),\n    coalesce",
+    ),
+    Mutant(
+        "queue-limit-ignored",
+        "receiving.py",
+        "call.left = max(0, min(call.left, free, gate.allowed))",
+        "call.left = max(0, min(call.left, gate.allowed))",
+    ),
+    Mutant("weight-ignored", "gates.py", "Channel(name, policy.weight,", "Channel(name, 1,", 2),
+    Mutant(
+        "a-turn-never-ends",
+        "fairness.py",
+        "return self.credit - 1 - (given - 1) % self.credit",
+        "return self.credit",
+    ),
+    Mutant(
+        "rate-not-charged", RECEIVING, "DO UPDATE SET tat = excluded.tat", "DO UPDATE SET tat = tat"
+    ),
+    Mutant(
+        "rate-charged-once-per-call",
+        "receiving.py",
+        "c.base + k * c.interval",
+        "c.base + c.interval",
+    ),
+    Mutant("burst-off-by-one", "gates.py", "// interval + 1", "// interval + 2"),
+    Mutant(
+        "queue-rate-not-charged",
+        QUEUES,
+        "SET tat = :tat WHERE id",
+        "SET tat = min(tat, :tat) WHERE id",
+    ),
+    Mutant("paused-queue-gives", "receiving.py", "if not found.paused:", "if True:"),
+    Mutant(
+        "ordered-overtakes-a-retry",
+        RECEIVING,
+        "AND m.begun = 1 AND m.state = 's')",
+        "AND m.begun = 2 AND m.state = 's')",
+    ),
+    Mutant("ordered-overtakes-a-lease", "gates.py", "(leased or blocked)", "blocked"),
+    Mutant("begun-forgotten", RECEIVING, "SET begun = 1 WHERE id IN", "SET begun = 0 WHERE id IN"),
+    Mutant(
+        "priority-ignored-in-merge",
+        RECEIVING,
+        """ LIMIT :limit)
+ORDER BY m.channel, m.rank, m.due_at, m.id""",
+        """ LIMIT :limit)
+ORDER BY m.channel, m.due_at, m.id""",
+        2,
+    ),
+    Mutant("max-bytes-cuts-late", "receiving.py", "total > max_bytes", "total > max_bytes + 1"),
+    # --- permits -----------------------------------------------------------------------------
+    Mutant(
+        "expired-permit-revived",
+        VERBS,
+        "WHERE id = :id AND expires_at > :now RETURNING 1",
+        "WHERE id = :id AND :now > 0 RETURNING 1",
+    ),
+    Mutant("live-permit-ignored", "care.py", "live.append(id)\n            continue", "pass"),
+    # --- counters ----------------------------------------------------------------------------
+    Mutant("recovered-not-counted", "care.py", "counted[RECOVERED] += len(ready)", "pass"),
+    Mutant(
+        "errors-not-counted",
+        "verbs.py",
+        "counted[FAILED] = counted[ERRORS] = len(valid)",
+        "counted[FAILED] = len(valid)",
+    ),
+    Mutant("expired-counts-the-delivered", CARE, "RETURNING deliveries = 0", "RETURNING 1"),
+    Mutant(
+        "dead-letter-not-counted",
+        "care.py",
+        "count_one(target, SENT, len(ids))",
+        "count_one(target, SENT, 0)",
+    ),
+    Mutant(
+        "stats-forget-lapsed-leases",
+        INSIGHT,
+        "WHERE m.lane = :lane AND m.state = 'l' AND m.lease_until <= :now AND p.id IS NULL\n\n",
+        "WHERE m.lane = :lane AND m.state = 'l' AND m.lease_until < :now AND p.id IS NULL\n\n",
+    ),
+    # --- groups ------------------------------------------------------------------------------
+    Mutant(
+        "group-closes-over-leases",
+        GROUPS,
+        "fairlead_group.id AND m.state <> 'd' AND m.state <> 'x')",
+        "fairlead_group.id AND m.state <> 'd' AND m.state <> 'x' AND m.state <> 'l')",
+    ),
+    Mutant("unstarted-group-closes", GROUPS, "started_at IS NOT NULL AND NOT EXISTS", "NOT EXISTS"),
+    Mutant(
+        "deaths-abort-nothing",
+        "closing.py",
+        'if group.on_dead == "a" and ended[group.id][1]:',
+        "if False:",
+    ),
+    Mutant(
+        "every-death-aborts",
+        "closing.py",
+        'if group.on_dead == "a" and ended[group.id][1]:',
+        "if ended[group.id][1]:",
+    ),
+    Mutant(
+        "cancel-spares-leases",
+        GROUPS,
+        "DELETE FROM fairlead_message\nWHERE {unfinished_member} AND",
+        "DELETE FROM fairlead_message\nWHERE {unfinished_member} AND state <> 'l' AND",
+    ),
+    Mutant(
+        "members-are-not-held",
+        "sending.py",
+        '("h" if started_at is None else state, *others, group)',
+        "(state, *others, group)",
+    ),
+    Mutant(
+        "start-ignores-due-times",
+        GROUPS,
+        "SET state = CASE WHEN due_at <= :now THEN 'r' ELSE 's' END\nWHERE {unfinished",
+        "SET state = CASE WHEN :now > 0 THEN 'r' ELSE 's' END\nWHERE {unfinished",
+    ),
+    Mutant(
+        "work-delay-counts-from-the-opening",
+        "groups.py",
+        "work[DELAY] if work[DUE] is None else None",
+        "None",
+    ),
+    Mutant("always-the-end-work", "closing.py", "if outcome == ENDED else (abort, end)", ""),
+    Mutant(
+        "dead-letter-stays-in-the-group",
+        VERBS,
+        "origin = :origin, group_id = NULL",
+        "origin = :origin",
+    ),
+    Mutant(
+        "replaced-stays-in-its-group",
+        SENDING,
+        "group_id = :group_id, type",
+        "group_id = coalesce(:group_id, group_id), type",
+    ),
+    Mutant(
+        "expired-members-hold-the-group",
+        "care.py",
+        "ended.left(row[1] for row in rows)",
+        "ended.left(())",
+    ),
+    Mutant(
+        "purged-members-hold-the-group",
+        "care.py",
+        "ended.left(row[0] for row in rows)",
+        "ended.left(())",
+    ),
+    Mutant(
+        "cancelled-members-not-counted",
+        "closing.py",
+        "counted[CANCELLED_COUNTER] = number",
+        "counted[CANCELLED_COUNTER] = 0",
+    ),
+    Mutant(
+        "completed-members-not-done",
+        "verbs.py",
+        "ended.done(held[2] for held in valid.values())",
+        "ended.left(held[2] for held in valid.values())",
+    ),
+    Mutant(
+        "closed-groups-kept-too-long",
+        "care.py",
+        "now - limits.GROUP_RETENTION",
+        "now - 20 * limits.GROUP_RETENTION",
+    ),
+    # --- progress, outcomes, debounce, batches -----------------------------------------------
+    Mutant(
+        "progress-survives-a-lease",
+        RECEIVING,
+        "permit_id = :permit,\n    progress = NULL, note = NULL",
+        "permit_id = :permit",
+    ),
+    Mutant("note-cleared-when-omitted", VERBS, "note = coalesce(:note, note)", "note = :note"),
+    Mutant(
+        "dead-lettered-are-gone", INSIGHT, "OR (m.origin = :queue_id", "OR (m.origin = -:queue_id"
+    ),
+    Mutant(
+        "debounce-bounded-from-now",
+        "sending.py",
+        "min(due, created_at + max_wait)",
+        "min(due, queue.now + max_wait)",
+    ),
+    Mutant(
+        "batch-clears-nothing",
+        "batches.py",
+        "yield SQL.clear_policy, (ids[queue], channel)",
+        "pass",
+    ),
+    # --- events ------------------------------------------------------------------------------
+    Mutant("closings-not-told", "closing.py", "    if queue.events:", "    if False:"),
+    Mutant("delays-below-zero", EVENTS, "max(m.due_at - :now, 0)", "m.due_at - :now"),
+    Mutant("expiry-not-told", "care.py", "(row[0] for row in doomed)", "()"),
+]
