@@ -49,7 +49,8 @@ def empty(backend: Backend, driver: Driver) -> None:
         run(backend.group_cancel(group[0], 0), driver, True)
     for permit in run(backend.permits(0), driver, True):
         run(backend.permit_close(permit[0], 0), driver, True)
-    while run(backend.maintain(10_000, 0), driver, True)[4]:
+    # Later than anything an example lives through, so that closed groups and events go, too.
+    while run(backend.maintain(10_000, 4_000_000_000_000_000), driver, True)[4]:
         pass
 
 

@@ -341,6 +341,7 @@ def test_a_fresh_users_mistakes() -> None:
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
-    with fairlead.connect(f"sqlite:///{tmp_path}/missing/x.db") as db:
-        with pytest.raises(fairlead.DatabaseUnavailable, match="directory"):
-            db.queues()
+    db = fairlead.connect(f"sqlite:///{tmp_path}/missing/x.db")
+    with pytest.raises(fairlead.DatabaseUnavailable, match="directory"):
+        db.queues()
+    db.close()

@@ -58,9 +58,9 @@ def test_every_error_is_documented(name):
     assert defined()[name].__doc__
 
 
-def test_three_branches_for_three_faults():
+def test_three_branches_for_three_faults_and_one_that_is_none():
     branches = [cls.__name__ for cls in errors.FairleadError.__subclasses__()]
-    assert sorted(branches) == ["DatabaseError", "LeaseLost", "UsageError"]
+    assert sorted(branches) == ["DatabaseError", "LeaseLost", "UsageError", "WaitTimeout"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import fairlead
+import fairlead.aio.batch
 import fairlead.aio.queue
+import fairlead.sync.batch
 import fairlead.sync.queue
 
 PAIRS: dict[str, tuple[Any, Any]] = {
@@ -18,13 +20,15 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "Queue": (fairlead.Queue, fairlead.AsyncQueue),
     "Channel": (fairlead.Channel, fairlead.AsyncChannel),
     "Permit": (fairlead.Permit, fairlead.AsyncPermit),
+    "Group": (fairlead.Group, fairlead.AsyncGroup),
+    "Batch": (fairlead.sync.batch.Batch, fairlead.aio.batch.AsyncBatch),
     "LeasedMessage": (fairlead.LeasedMessage, fairlead.AsyncLeasedMessage),
     "Messages": (fairlead.sync.queue.Messages, fairlead.aio.queue.AsyncMessages),
 }
 CLASSES = [name for name, (one, _) in PAIRS.items() if inspect.isclass(one)]
 
 # The methods that do no I/O and are therefore not awaited on either side.
-PLAIN = {"queue", "channel", "using", "__init__", "__repr__"}
+PLAIN = {"queue", "channel", "group", "batch", "events", "using", "__init__", "__repr__"}
 RENAMED = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
 
 

@@ -24,10 +24,7 @@ class AsyncGroup:
         self.core = core
         self.runner = runner
         self.plan = plan
-
-    @property
-    def name(self) -> str:
-        return self.plan.name
+        self.name = plan.name
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

@@ -21,6 +21,7 @@ class _Keep:
 
 
 KEEP: Any = _Keep()
+NOT_MESSAGES = "this takes a list of received messages, as receive() gives them"
 
 
 def receive_args(
@@ -74,9 +75,7 @@ def leases_of(messages: Sequence[Message]) -> list[Lease]:
             if message.deliveries > latest.get(message.id, 0):
                 latest[message.id] = message.deliveries
     except (AttributeError, TypeError):
-        raise InvalidArgument(
-            "this takes a list of received messages, as receive() gives them"
-        ) from None
+        raise InvalidArgument(NOT_MESSAGES) from None
     return list(latest.items())
 
 
@@ -103,7 +102,10 @@ def one(core: Core, what: str, verb: Verb, message: Message) -> Call[None]:
 
 def many(core: Core, what: str, verb: Verb, messages: Sequence[Message]) -> Call[Acked]:
     """A verb on a batch: lost leases are reported."""
-    messages = list(messages)
+    try:
+        messages = list(messages)
+    except TypeError:
+        raise InvalidArgument(NOT_MESSAGES) from None
     leases = leases_of(messages)
 
     def start() -> Op[Acked]:
