@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEV := $(VENV)/.installed
 CLI := $(VENV)/.installed-cli
 
-.PHONY: run test check bench mutants model servers clean
+.PHONY: run test check bench mutants faults model servers clean
 
 run: $(CLI)              ## the product in 20 seconds, on embedded SQLite
 	@$(BIN)/fairlead demo
@@ -29,6 +29,9 @@ bench: $(DEV) servers    ## one table per backend, next to the raw floor of the 
 
 mutants: $(DEV)          ## deliberate bugs, each of which the model test must catch
 	$(BIN)/python -m tests.model.mutants
+
+faults: $(DEV) servers   ## kill -9 and contention, a thousand rounds each: FAIRLEAD_FAULTS=1000
+	FAIRLEAD_FAULTS=$${FAIRLEAD_FAULTS:-1000} $(BIN)/python -m pytest tests/faults -s
 
 model: $(DEV) servers    ## the model test, longer: FAIRLEAD_MODEL_EXAMPLES=2000 make model
 	FAIRLEAD_MODEL_EXAMPLES=$${FAIRLEAD_MODEL_EXAMPLES:-500} $(BIN)/python -m pytest tests/model

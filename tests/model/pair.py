@@ -332,7 +332,15 @@ def _outcome(row: tuple[Any, ...], id: Callable[[Any], Any]) -> tuple[Any, ...]:
 def _events(rows: list[Any], id: Callable[[Any], Any]) -> dict[Any, list[Any]]:
     found: dict[Any, list[Any]] = {}
     for _, at, kind, queue, message, key, channel, delay, data in rows:
-        event = (at, kind, queue, key, channel, delay, data and repr(json.loads(data)))
+        event = (
+            at,
+            kind,
+            queue,
+            key,
+            channel,
+            delay,
+            data and json.dumps(json.loads(data), sort_keys=True),
+        )
         found.setdefault(id(message), []).append(event)
     found.get(None, []).sort()  # of groups
     return found
