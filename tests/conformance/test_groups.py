@@ -356,6 +356,32 @@ def test_an_expired_member_leaves_its_group(db, queue, grouped, clock):
     assert told(message) == {"outcome": "ended", "sent": 1, "done": 0, "dead": 0}
 
 
+def test_a_client_that_never_met_a_group_may_end_one(db, queue, grouped):
+    group = grouped(queue, end="end")
+    sent = group.send("a")
+    group.start()
+    other = db.another()
+    try:
+        assert other.queue(queue.name).cancel(id=sent) is True
+        other.settled()
+    finally:
+        other.close()
+    assert group.status().state == "ended"
+
+
+def test_receives_alone_end_what_their_sweeps_ended(make, grouped, clock):
+    """Without maintenance: the sweep kills the last member, a later receive gives the end work."""
+    queue = make(max_attempts=1, lease=5)
+    group = grouped(queue, end="end")
+    group.send("a")
+    group.start()
+    queue.one()
+    clock.tick(5)
+    given = [message for _ in range(3) for message in queue.receive()]
+    assert bodies(given) == ["end"]
+    assert told(given[0]) == {"outcome": "ended", "sent": 1, "done": 0, "dead": 1}
+
+
 def test_a_held_member_expires_too(db, queue, grouped, clock):
     group = grouped(queue)
     group.send("a", expires=5)

@@ -189,6 +189,7 @@ class Machine(RuleBasedStateMachine):
 
     # --- sending and receiving ---------------------------------------------------------------
     def send(self, queue: str, items: list[tuple[Any, ...]]) -> None:
+        self.open_groups(queue, items)
         sent = self.call("send", queue, [self.due(item) for item in items], self.now)
         if not isinstance(sent, Exception):
             self.ids += sorted({id for id, outcome in sent if outcome == SENT and id})
@@ -201,6 +202,8 @@ class Machine(RuleBasedStateMachine):
         clears: list[tuple[str, str]],
         sends: list[tuple[str, list[tuple[Any, ...]]]],
     ) -> None:
+        for queue, items in sends:
+            self.open_groups(queue, items)
         rows = [(queue, [self.due(item) for item in items]) for queue, items in sends]
         sent = self.call("batch", sets, clears, rows, self.now)
         if not isinstance(sent, Exception):
@@ -211,7 +214,22 @@ class Machine(RuleBasedStateMachine):
         return (*item[:4], None if item[4] is None else self.now + item[4], *item[5:])
 
     # --- groups ------------------------------------------------------------------------------
+    def open_groups(self, queue: str, items: list[tuple[Any, ...]]) -> None:
+        """Whether a send makes a group that its only member does not join (a duplicate, or one
+        that collapses) is not settled: open it before."""
+        model = self.pair.model
+        names = {item[15] for item in items if item[6] is not None and item[15] is not None}
+        for name in sorted(names):
+            if queue in model._state.queues and not model._group(name):
+                self.group_open(name, queue, "i", None, None)
+
     def group_open(self, name: str, queue: str, on_dead: str, *works: Any) -> None:
+        # Whether an open group is found before its queue is missed is not settled.
+        queues = [
+            found["name"] for found in run(self.pair.model.queues(None), self.pair.driver, True)
+        ]
+        if queue not in queues and self.pair.model._group(name):
+            return
         end, abort = (work and self.due(work) for work in works)
         self.ids += self.guard(
             lambda: self.pair.group_open(name, queue, on_dead, end, abort, self.now)

@@ -211,6 +211,8 @@ class Pair:
             if not conflicts and any(outcome == FULL for _, outcome in value):
                 return FULL  # it is enough to name one of several full channels
             return conflicts or [(id(i), outcome) for i, outcome in value]
+        if name == "settle":
+            return None  # maintenance may have been first
         if name == "batch":
             return [[(id(i), outcome) for i, outcome in items] for items in value]
         if name == "group_status" and value and value[5] is not None:
@@ -218,7 +220,7 @@ class Pair:
             # counted when it closed is in the headers of its work and in its event.
             return (*value[:6], *value[9:])
         if name == "outcomes":
-            return sorted(_outcome(row, id) for row in value)
+            return sorted({_outcome(row, id) for row in value})
         if name == "permit_create":
             return permit(value)
         if name == "permits":
@@ -339,7 +341,7 @@ def _events(rows: list[Any], id: Callable[[Any], Any]) -> dict[Any, list[Any]]:
             key,
             channel,
             delay,
-            data and json.dumps(json.loads(data), sort_keys=True),
+            data and json.dumps(json.loads(data, parse_int=float), sort_keys=True),
         )
         found.setdefault(id(message), []).append(event)
     found.get(None, []).sort()  # of groups
@@ -352,7 +354,22 @@ def _row(row: tuple[Any, ...], id: Callable[[Any], Any]) -> tuple[Any, ...]:
     if len(row) > 17 and row[18] is not None:
         bits |= RESULT_JSON
     headers = row[3] and json.loads(row[3])
-    return (id(row[0]), *row[1:3], headers, *row[4:14], row[14] & bits, *row[15:])
+    # When the held work of a group would be due is nobody's business before it is sent.
+    due = None if _is_work(row) else row[8]
+    return (
+        id(row[0]),
+        *row[1:3],
+        headers,
+        *row[4:8],
+        due,
+        *row[9:14],
+        row[14] & bits,
+        *row[15:],
+    )
+
+
+def _is_work(row: tuple[Any, ...]) -> bool:
+    return len(row) > 17 and row[17] == "h" and row[16] is None
 
 
 def _facts(facts: Facts, id: Callable[[Any], Any], unswept: bool) -> dict[str, Any]:
@@ -360,7 +377,8 @@ def _facts(facts: Facts, id: Callable[[Any], Any], unswept: bool) -> dict[str, A
         return value if value > facts.now else 0  # one in the past is as good as none
 
     row = _row(facts.row, id)
-    waiting = row[17] in "hsr"  # only then has it others ahead of it
+    # Only then has it others ahead of it.
+    waiting = row[17] in "hsr" and not _is_work(row)
     return {
         "row": row,
         "now": facts.now,

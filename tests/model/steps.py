@@ -115,6 +115,11 @@ class Dice:
 
     def send_row(self) -> tuple[Any, ...]:
         """base.SendRow, but for the due time: it is from now, and the machine adds it."""
+        row = self.any_row()
+        bounded = row[6] is not None and row[7] == "r"  # §14
+        return row if bounded else (*row[:14], None, row[15])
+
+    def any_row(self) -> tuple[Any, ...]:
         return (
             self.channel(),
             self.of(b"1", b"22", b"333", b""),

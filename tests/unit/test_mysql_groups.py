@@ -342,9 +342,12 @@ def test_start_and_cancel_need_read_committed(a: Client, queue: str) -> None:
     a.sql("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     begin(a)
     a.put(queue, member("g"))
-    for call in (a.group_start, a.group_cancel):
-        with pytest.raises(errors.UnsafeTransaction, match="READ COMMITTED"):
-            call("g", None)
+    with pytest.raises(errors.UnsafeTransaction, match=r"^starting a group needs READ COMMITTED"):
+        a.group_start("g", None)
+    with pytest.raises(errors.UnsafeTransaction, match=r"^cancelling a group needs READ COMMITTED"):
+        a.group_cancel("g", None)
+    with pytest.raises(errors.UnsafeTransaction, match=r"^reading events needs READ COMMITTED"):
+        a.events("", None, None, 1)
 
 
 def test_an_old_snapshot_does_not_hide_a_group(a: Client, b: Client, queue: str) -> None:
@@ -520,7 +523,7 @@ def test_names_and_errors_of_any_kind(a: Client, queue: str, start: str) -> None
     data = {(row[2], row[8]) for row in events if row[2] in ("progress", "dead")}
     assert {(kind, json.dumps(json.loads(text), sort_keys=True)) for kind, text in data} == {
         ("progress", json.dumps({"note": nasty, "progress": 0.123456})),
-        ("progress", json.dumps({"note": nasty, "progress": 1})),
+        ("progress", json.dumps({"note": nasty, "progress": 1.0})),
         ("dead", json.dumps({"error": nasty})),
     }
     [end] = a.take(queue, 5)

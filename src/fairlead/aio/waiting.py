@@ -52,24 +52,30 @@ class AsyncHub:
             await self._task
 
     async def _run(self) -> None:
-        tickets: dict[str, AsyncTicket] = {}
-        pace, known = Pace(), set[Wait]()
-        try:
-            while self._waits:
-                waits = list(self._waits)
-                if not known.issuperset(waits):
-                    pace = Pace()
-                known = set(waits)
-                for queue in dict.fromkeys(wait.queue for wait in waits):
-                    if queue not in tickets:  # subscribe first, then look
-                        tickets[queue] = await self._waker.ticket(queue, self._woken)
-                    await self._look(queue, [wait for wait in waits if wait.queue == queue])
+        # Leaving takes a moment, in which somebody new may come.
+        while self._waits:
+            tickets: dict[str, AsyncTicket] = {}
+            try:
+                await self._watch(tickets)
+            finally:
                 for ticket in tickets.values():
-                    await ticket.stay()
-                await sleep(self._woken, pace.next(self._waker.live))
-        finally:
+                    await ticket.leave()
+
+    async def _watch(self, tickets: dict[str, AsyncTicket]) -> None:
+        pace, known = Pace(), set[Wait]()
+        while self._waits:
+            waits = list(self._waits)
+            if not known.issuperset(waits):
+                pace = Pace()
+            known = set(waits)
+            for queue in dict.fromkeys(wait.queue for wait in waits):
+                if queue not in tickets:  # subscribe first, then look
+                    tickets[queue] = await self._waker.ticket(queue, self._woken)
+                await self._look(queue, [wait for wait in waits if wait.queue == queue])
             for ticket in tickets.values():
-                await ticket.leave()
+                await ticket.stay()
+            if self._waits:
+                await sleep(self._woken, pace.next(self._waker.live))
 
     async def _look(self, queue: str, waits: list[Wait]) -> None:
         try:

@@ -11,6 +11,7 @@ from rich.text import Text
 from fairlead.cli import show
 from fairlead.cli.session import Context, Session, clean
 from fairlead.doctor.patient import all_settings
+from fairlead.errors import DatabaseError
 from fairlead.values import Event, EventKind
 
 START, NOW = "start", "now"
@@ -51,8 +52,10 @@ def events(
                 _tell(session, event)
                 told = found.cursor  # not before it is printed: what was not comes again
             told = found.cursor
-    finally:
+    except (DatabaseError, BrokenPipeError):
         session.note(f"cursor: {told}")
+        raise
+    session.note(f"cursor: {told}")
 
 
 def _check_switched_on(session: Session, queue: str | None) -> None:

@@ -56,7 +56,8 @@ class Groups(Core):
         for _, message in self._members(group):
             if message.state == "h":
                 message.schedule(message.due_at, now)
-        self._mark(group, now)  # it may be empty
+        if not self._unfinished(group):
+            self._close(group, base.ENDED, now)
         return True
 
     @op
@@ -90,11 +91,10 @@ class Groups(Core):
         closed = 0
         for group, at in marks.items():
             at = at if now is None else now
-            unfinished = any(message.state in UNFINISHED for _, message in self._members(group))
             if group.is_open and group.abort_for:
                 self._close(group, base.ABORTED, at)
                 closed += 1
-            elif group.state == base.RUNNING and not unfinished:
+            elif group.state == base.RUNNING and not self._unfinished(group):
                 self._close(group, base.ENDED, at)
                 closed += 1
         return closed
@@ -103,6 +103,9 @@ class Groups(Core):
     def _group(self, name: str) -> Group | None:
         """The open one."""
         return next((g for g in self._state.groups if g.is_open and g.name == name), None)
+
+    def _unfinished(self, group: Group) -> bool:
+        return any(message.state in UNFINISHED for _, message in self._members(group))
 
     def _group_new(self, name: str, queue: str, on_dead: str, now: int) -> Group:
         self._state.last_group += 1

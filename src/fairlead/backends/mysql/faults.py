@@ -72,7 +72,9 @@ def _ours(code: str, text: str) -> Exception:
     if code == "45005":
         return InvalidName(text)
     if code == "45007":
-        return UnsafeTransaction(f"receive needs READ COMMITTED: {text}")
+        what, found, rest = text.partition(": ")
+        needs = "needs READ COMMITTED"
+        return UnsafeTransaction(f"{what} {needs}: {rest}" if found else f"receive {needs}: {text}")
     if code == "45008":
         return PermitLost(int(text) if text.isdigit() else 0)
     if code == "45009":

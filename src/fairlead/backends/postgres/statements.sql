@@ -291,8 +291,7 @@ FROM a, fairlead.message m
 WHERE m.lane = a.lane AND m.key = ANY (a.keys) AND (m.expires_at IS NULL OR m.expires_at > a.now)
 
 -- name: events_now(queue)
-SELECT pg_snapshot_xmin(s)::text, s::text FROM (SELECT pg_current_snapshot() AS s) x
-WHERE :queue::text IS NULL OR fairlead.queue_row(:queue::text) IS NOT NULL
+SELECT open::text, seen::text FROM fairlead.events_now(:queue::text)
 
 -- name: events(tx, id, limit, queue, kinds, since)
 SELECT tx::text, id, at, kind, queue, message_id, key, channel, delay_us, data

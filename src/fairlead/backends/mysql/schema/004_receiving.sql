@@ -241,7 +241,7 @@ BEGIN
     RESIGNAL;
   END;
   CALL fairlead_open_(v_own);
-  CALL fairlead_isolated_(v_own);
+  CALL fairlead_isolated_(v_own, '');
   IF p_options <> '{}' THEN
     SET v_lease = JSON_VALUE(p_options, '$.lease_us'), v_version = JSON_VALUE(p_options, '$.version'),
         v_types = JSON_EXTRACT(p_options, '$.types'),
@@ -293,7 +293,7 @@ BEGIN
     CALL fairlead_known_(v_options, 'lease,version,types,min_priority,max_bytes,permit,acks,now');
   END IF;
   CALL fairlead_open_(v_own);
-  CALL fairlead_isolated_(v_own);
+  CALL fairlead_isolated_(v_own, '');
   SELECT COUNT(*) INTO v_row FROM (SELECT 1 FROM fairlead_group_mark LIMIT 1) marked;
   IF v_row AND v_own THEN
     COMMIT;
@@ -335,14 +335,17 @@ BEGIN
   IF v_own THEN COMMIT; END IF;
 END //
 
--- Under a snapshot older than a gate's lock the leases cannot be counted.
+-- Under a snapshot older than a gate's lock the leases cannot be counted, nor a group's members, nor gaps
+-- be told. p_what: who says so, if it is not receive.
 DROP PROCEDURE IF EXISTS fairlead_isolated_ //
-CREATE PROCEDURE fairlead_isolated_(IN p_own TINYINT)
+CREATE PROCEDURE fairlead_isolated_(IN p_own TINYINT, IN p_what VARCHAR(30) CHARACTER SET ascii)
 BEGIN
+  DECLARE v_text VARCHAR(128) CHARACTER SET ascii;
   IF NOT p_own AND /*M!100600 @@session.tx_isolation */ /*!80000 @@session.transaction_isolation */
      <> 'READ-COMMITTED' THEN
-    SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 45007, MESSAGE_TEXT =
-      'SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED before your transaction';
+    SET v_text = CONCAT(p_what,
+          'SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED before your transaction');
+    SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 45007, MESSAGE_TEXT = v_text;
   END IF;
 END //
 

@@ -42,7 +42,8 @@ CREATE PROCEDURE fairlead_verb_(
   OUT p_lost LONGTEXT CHARACTER SET ascii
 )
 BEGIN
-  IF p_options NOT IN ('{"strict": 1}', '{"strict": 0}') THEN
+  IF p_options NOT IN ('{"strict": 1}', '{"strict": 0}', '{"json": 0, "strict": 1}',
+                       '{"json": 1, "strict": 1}') THEN
     CALL fairlead_known_(p_options, CONCAT('strict,now,', p_known));
   END IF;
   CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), p_queue_id, p_lane, p_now, p_events);
@@ -138,8 +139,12 @@ BEGIN
     CALL fairlead_known_(p_options, 'strict,now');
   END IF;
   CALL fairlead_open_(v_own);
-  CALL fairlead_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_queue_id, v_lane, v_now, v_events);
-  SELECT retention_us INTO v_retention FROM fairlead_queue WHERE id = v_queue_id;
+  SELECT id, lane, retention_us, events, COALESCE(JSON_VALUE(p_options, '$.now'),
+           TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))
+    INTO v_queue_id, v_lane, v_retention, v_events, v_now FROM fairlead_queue WHERE name = p_queue;
+  IF v_queue_id IS NULL THEN
+    CALL fairlead_queue_(p_queue, NULL, v_queue_id, v_lane, v_now, v_events); -- says so
+  END IF;
   -- @stop ack.delete
   CALL fairlead_ack_(v_queue_id, v_lane, v_retention, v_events, p_leases, v_now, v_count, v_lost);
   IF v_lost <> '[]' THEN CALL fairlead_strict_(p_queue, v_lost, p_options); END IF;

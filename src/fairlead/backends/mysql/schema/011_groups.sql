@@ -124,7 +124,7 @@ BEGIN
   SET v_now = COALESCE(JSON_VALUE(p_options, '$.now'),
         TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)));
   CALL fairlead_open_(v_own);
-  CALL fairlead_isolated_(v_own);
+  CALL fairlead_isolated_(v_own, 'starting a group: ');
   CALL fairlead_group_(p_group, v_id);
   IF v_id IS NOT NULL THEN
     SELECT started_at INTO v_begun FROM fairlead_group WHERE id = v_id;
@@ -166,7 +166,7 @@ BEGIN
   SET v_now = COALESCE(JSON_VALUE(p_options, '$.now'),
         TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)));
   CALL fairlead_open_(v_own);
-  CALL fairlead_isolated_(v_own);
+  CALL fairlead_isolated_(v_own, 'cancelling a group: ');
   CALL fairlead_group_(p_group, v_id);
   IF v_id IS NOT NULL THEN
     CALL fairlead_remove_(v_id, 1, v_now, v_left);

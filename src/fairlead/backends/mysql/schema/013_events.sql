@@ -58,12 +58,13 @@ BEGIN
              CASE p_kind
                WHEN 'leased' THEN CONCAT('''{"attempts": ', attempts, ', "deliveries": ', deliveries, '}''')
                WHEN 'progress' THEN CONCAT('JSON_OBJECT(''progress'', ',
-                 COALESCE(CONCAT(progress, ' / 1e6'), 'NULL'), ', ''note'', (SELECT CONVERT(note USING utf8mb4)',
+                 COALESCE(fraction, 'NULL'), ', ''note'', (SELECT CONVERT(note USING utf8mb4)',
                  ' FROM fairlead_message WHERE id = ', id, '))')
                ELSE '@fairlead_data' END, ')' ORDER BY n) INTO v_rows
       FROM (
         SELECT j.n, m.id, m.`key`, m.channel, GREATEST(m.due_at - p_now, 0) AS delay, m.attempts,
-               m.deliveries, m.progress
+               m.deliveries, CONCAT(m.progress DIV 1000000, '.', COALESCE(NULLIF(TRIM(TRAILING '0'
+                 FROM LPAD(m.progress MOD 1000000, 6, '0')), ''), '0')) AS fraction
           FROM JSON_TABLE(CONCAT('[', v_some, ']'), '$[*]'
                  COLUMNS (n FOR ORDINALITY, id BIGINT PATH '$')) j
           STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id FOR UPDATE) told;
@@ -231,7 +232,7 @@ BEGIN
       'after is the cursor of an event, an empty string, or NULL';
   END IF;
   CALL fairlead_open_(v_own);
-  CALL fairlead_isolated_(v_own);
+  CALL fairlead_isolated_(v_own, 'reading events: ');
   CALL fairlead_read_(p_after, p_queue, JSON_EXTRACT(p_options, '$.kinds'),
     COALESCE(JSON_VALUE(p_options, '$.limit'), 100), v_own, v_ids, v_cursor);
   SET @fairlead_cursor = CAST(v_cursor AS CHAR);
@@ -260,7 +261,7 @@ BEGIN
     RESIGNAL;
   END;
   CALL fairlead_open_(v_own);
-  CALL fairlead_isolated_(v_own);
+  CALL fairlead_isolated_(v_own, 'reading events: ');
   CALL fairlead_read_(p_after, p_queue, p_kinds, p_limit, v_own, v_ids, v_cursor);
   SELECT COALESCE(e.id, v_cursor) AS `cursor`, e.at, e.kind, e.queue, e.message_id, e.`key`, e.channel,
          e.delay_us, e.data

@@ -130,6 +130,7 @@ DECLARE
   v_sent int;
   v_group_ids bigint[];
   v_held boolean[];
+  v_left boolean;
 BEGIN
   PERFORM fairlead.check_bodies(q, (SELECT max(octet_length(b)) FROM unnest(p_bodies) b));
   v_outcome := array_fill('s'::text, ARRAY[v_n]);
@@ -168,7 +169,7 @@ BEGIN
   END IF;
   -- @stop send.write
   BEGIN
-    SELECT k.ids, k.outcome, k.sent INTO v_ids, v_outcome, v_sent FROM fairlead.send_write(
+    SELECT k.ids, k.outcome, k.sent, k.left_group INTO v_ids, v_outcome, v_sent, v_left FROM fairlead.send_write(
       q, v_ids, v_outcome, p_channels, p_bodies, p_json, p_ranks, p_dues, p_delays, p_keys,
       p_conflicts, p_versions, p_types, p_headers, p_leases, p_max_attempts, p_expires, p_max_waits,
       v_group_ids, v_held, v_now) k;
@@ -188,6 +189,9 @@ BEGIN
       SELECT u.g, count(*) FROM unnest(v_group_ids, v_outcome) u(g, o)
       WHERE u.g IS NOT NULL AND u.o IN ('s', 'r') GROUP BY u.g ORDER BY u.g;
   END IF;
+  IF v_left THEN
+    PERFORM fairlead.settle(100, p_now);
+  END IF;
   IF q.events <> 0 THEN
     PERFORM fairlead.tell(q.name, 'created', ARRAY(
       SELECT u.i FROM unnest(v_ids, v_outcome) u(i, o) WHERE u.o IN ('s', 'r')), v_now);
@@ -203,7 +207,7 @@ CREATE FUNCTION fairlead.send_write(
   p_json int[], p_ranks int[], p_dues bigint[], p_delays bigint[], p_keys text[], p_conflicts text,
   p_versions int[], p_types text[], p_headers bytea[], p_leases bigint[], p_max_attempts int[],
   p_expires bigint[], p_max_waits bigint[], p_groups bigint[], p_held boolean[], p_now bigint,
-  OUT ids bigint[], OUT outcome text[], OUT sent int)
+  OUT ids bigint[], OUT outcome text[], OUT sent int, OUT left_group boolean)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -283,7 +287,8 @@ BEGIN
           progress = NULL, note = NULL, recovered = false, begun = false
           WHERE m.id = v_old.id;
         IF v_old.group_id <> coalesce(p_groups[v_i], 0) THEN
-          INSERT INTO fairlead.group_mark (group_id) VALUES (v_old.group_id);
+          PERFORM fairlead.mark(ARRAY[v_old.group_id], NULL);
+          left_group := true;
         END IF;
       END IF;
       ids[v_i] := v_old.id;

@@ -34,6 +34,9 @@ DECLARE
   v_groups bigint[];
 BEGIN
   v_groups := ARRAY(SELECT group_id FROM fairlead.message WHERE id = ANY (p_ids) AND group_id IS NOT NULL);
+  IF q.events <> 0 THEN
+    PERFORM fairlead.tell(q.name, 'dead', p_ids, p_now, p_error);
+  END IF;
   IF q.dead_letter IS NOT NULL AND q.dead_letter <> q.name THEN
     SELECT * INTO t FROM fairlead.queue WHERE name = q.dead_letter;
   END IF;
@@ -51,9 +54,6 @@ BEGIN
     UPDATE fairlead.message SET state = 'x', finished_at = p_now, error = p_error, lease_until = NULL,
         lease_no = NULL, permit_id = NULL, begun = false, recovered = recovered AND p_expired
       WHERE id = ANY (p_ids);
-  END IF;
-  IF q.events <> 0 THEN
-    PERFORM fairlead.tell(q.name, 'dead', p_ids, p_now);
   END IF;
   PERFORM fairlead.mark(v_groups, 'dead');
 END $$;
@@ -317,6 +317,7 @@ BEGIN
   END IF;
   IF m.group_id IS NOT NULL AND m.state NOT IN ('d', 'x') THEN
     PERFORM fairlead.mark(ARRAY[m.group_id], NULL);
+    PERFORM fairlead.settle(100, p_now);
   END IF;
   PERFORM fairlead.wake(p_queue);
   RETURN 'c';

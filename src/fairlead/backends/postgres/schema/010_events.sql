@@ -25,7 +25,8 @@ BEGIN
 END $$;
 
 -- Write an event for each of these messages, which still exist.
-CREATE FUNCTION fairlead.tell(p_queue text, p_kind text, p_ids bigint[], p_now bigint) RETURNS void
+CREATE FUNCTION fairlead.tell(p_queue text, p_kind text, p_ids bigint[], p_now bigint, p_error text DEFAULT NULL)
+RETURNS void
 LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
@@ -34,7 +35,7 @@ BEGIN
       CASE WHEN p_kind IN ('created', 'deferred') THEN greatest(m.due_at - p_now, 0) END,
       convert_to(CASE p_kind
         WHEN 'leased' THEN jsonb_build_object('attempts', m.attempts, 'deliveries', m.deliveries)
-        WHEN 'dead' THEN jsonb_build_object('error', m.error)
+        WHEN 'dead' THEN jsonb_build_object('error', p_error)
         WHEN 'progress' THEN jsonb_build_object('progress', m.progress / 1000000.0, 'note', m.note)
       END::text, 'UTF8')
     FROM unnest(p_ids) WITH ORDINALITY u(id, i) JOIN fairlead.message m ON m.id = u.id ORDER BY u.i;
@@ -48,6 +49,35 @@ BEGIN
     SELECT p_now, 'deleted', p_queue, u.id, u.key, u.channel FROM unnest(p_ids, p_keys, p_channels) u(id, key, channel);
 END $$;
 
+-- Every transaction of this database before this one has ended, and the next statement sees what it
+-- did. (A snapshot's xmin would do too, but it waits for the other databases of the server as well.)
+CREATE FUNCTION fairlead.oldest_open() RETURNS xid8 LANGUAGE plpgsql AS $$
+DECLARE
+  -- Whoever is older than this and still running is listed below; in this order.
+  v_next bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+  v_open bigint;
+BEGIN
+  PERFORM pg_stat_clear_snapshot();
+  SELECT min(x.epoch + x.xid - CASE WHEN x.epoch + x.xid > v_next + 2147483648 THEN 4294967296 ELSE 0 END) INTO v_open
+    FROM (SELECT v_next / 4294967296 * 4294967296 AS epoch, o.xid::text::bigint AS xid FROM (
+        SELECT a.backend_xid AS xid FROM pg_stat_get_activity(NULL) a
+        WHERE a.datid = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+        UNION ALL
+        SELECT p.transaction FROM pg_prepared_xacts p WHERE p.database = current_database()) o
+      WHERE o.xid IS NOT NULL) x;
+  RETURN least(v_open, v_next)::text::xid8;
+END $$;
+
+-- Where a reader begins that wants only what happens from now on.
+CREATE FUNCTION fairlead.events_now(p_queue text, OUT open xid8, OUT seen pg_snapshot) LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_queue IS NOT NULL THEN
+    PERFORM fairlead.queue_row(p_queue);
+  END IF;
+  open := fairlead.oldest_open();
+  seen := pg_current_snapshot();
+END $$;
+
 -- The events after (p_tx, p_id), up to the oldest transaction still open; of one queue and of some
 -- kinds if given. p_since is the snapshot of a reader that wants only what was not visible then.
 -- The last row has no kind: everything before its tx has been read.
@@ -58,7 +88,7 @@ RETURNS TABLE (tx xid8, id bigint, at bigint, kind text, queue text, message_id 
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
-  v_open xid8 := pg_snapshot_xmin(pg_current_snapshot());
+  v_open xid8 := fairlead.oldest_open();
   v_n int;
 BEGIN
   IF p_queue IS NOT NULL THEN

@@ -187,43 +187,47 @@ BEGIN
   RETURN true;
 END $$;
 
--- Look at the groups that committed transactions have left marks for, and close what is complete.
--- A transaction leaves its own marks alone: somebody whose look comes before its commit would not
--- see them gone, and nobody would look again.
+-- Look at the groups that transactions have left marks for, and close what is complete. A mark of
+-- this very transaction is only used up by closing: somebody whose look comes before its commit
+-- would still see the member, and without that mark nobody would look again.
 CREATE FUNCTION fairlead.settle(p_limit int DEFAULT 1000, p_now bigint DEFAULT NULL) RETURNS int LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_me xid8 := coalesce(pg_current_xact_id_if_assigned(), '0');
   v_group bigint;
   v_closed int := 0;
+  v_outcome text;
   g fairlead.group_;
-  s record;
 BEGIN
   FOR v_group IN
     SELECT DISTINCT x.group_id FROM (
-      SELECT m.group_id FROM fairlead.group_mark m WHERE m.tx <> v_me ORDER BY m.id LIMIT p_limit) x
+      SELECT m.group_id FROM fairlead.group_mark m ORDER BY m.id LIMIT p_limit) x
     ORDER BY x.group_id
   LOOP
     SELECT * INTO g FROM fairlead.group_ WHERE id = v_group FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN
-      -- Locked: whoever holds it leaves a mark of his own, or closes it. Or long gone.
-      IF NOT EXISTS (SELECT 1 FROM fairlead.group_ WHERE id = v_group) THEN
+    IF NOT FOUND OR g.closed_at IS NOT NULL THEN
+      -- Locked: whoever holds it leaves a mark of his own, or closes it. Or closed, or long gone.
+      IF NOT EXISTS (SELECT 1 FROM fairlead.group_ WHERE id = v_group AND closed_at IS NULL) THEN
         DELETE FROM fairlead.group_mark WHERE group_id = v_group;
       END IF;
       CONTINUE;
     END IF;
     -- @stop settle.group
-    WITH gone AS (DELETE FROM fairlead.group_mark WHERE group_id = v_group AND tx <> v_me RETURNING sent, done, dead)
-    SELECT coalesce(sum(sent), 0) AS sent, coalesce(sum(done), 0) AS done, coalesce(sum(dead), 0) AS dead INTO s FROM gone;
-    CONTINUE WHEN g.closed_at IS NOT NULL;
-    UPDATE fairlead.group_ o SET sent = o.sent + s.sent, done = o.done + s.done, dead = o.dead + s.dead WHERE o.id = v_group;
-    -- A new statement each: what was committed before the lock is seen.
-    IF g.on_dead = 'a' AND g.dead + s.dead > 0 THEN
+    WITH gone AS (DELETE FROM fairlead.group_mark WHERE group_id = v_group AND tx <> v_me RETURNING sent, done, dead),
+    sum AS (SELECT coalesce(sum(sent), 0) AS sent, coalesce(sum(done), 0) AS done, coalesce(sum(dead), 0) AS dead FROM gone)
+    UPDATE fairlead.group_ o SET sent = o.sent + s.sent, done = o.done + s.done, dead = o.dead + s.dead
+      FROM sum s WHERE o.id = v_group RETURNING o.* INTO g;
+    -- New statements: what was committed before the lock is seen.
+    v_outcome := NULL;
+    IF g.on_dead = 'a' AND (g.dead > 0 OR EXISTS (
+        SELECT 1 FROM fairlead.group_mark m WHERE m.group_id = v_group AND m.dead > 0)) THEN
+      v_outcome := 'a';
       PERFORM fairlead.group_clear(v_group, fairlead.now_us(p_now));
-      PERFORM fairlead.group_close(v_group, 'a', fairlead.now_us(p_now));
-      v_closed := v_closed + 1;
     ELSIF g.started_at IS NOT NULL AND fairlead.group_empty(v_group) THEN
-      PERFORM fairlead.group_close(v_group, 'e', fairlead.now_us(p_now));
+      v_outcome := 'e';
+    END IF;
+    IF v_outcome IS NOT NULL THEN
+      PERFORM fairlead.group_close(v_group, v_outcome, fairlead.now_us(p_now));
       v_closed := v_closed + 1;
     END IF;
   END LOOP;
