@@ -78,12 +78,15 @@ def test_the_snippets_run(page: Path, tmp_path: Path) -> None:
     run(page, substitutes(page), tmp_path)
 
 
+@pytest.mark.parametrize("name", ["tutorial", "groups", "waiting", "events"])
 @pytest.mark.parametrize("url", [servers.postgres_url, servers.mysql_url])
-def test_the_tutorial_is_the_same_on_servers(url: Callable[[str], str], tmp_path: Path) -> None:
-    database = url("docs_tutorial")
+def test_a_page_is_the_same_on_servers(
+    url: Callable[[str], str], name: str, tmp_path: Path
+) -> None:
+    database = url(f"docs_{name}")
     with fairlead.connect(database) as db:
         db.migrate()
-    run(ROOT / "docs" / "tutorial.md", [("sqlite:///tutorial.db", database)], tmp_path)
+    run(ROOT / "docs" / f"{name}.md", [(f"sqlite:///{name}.db", database)], tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

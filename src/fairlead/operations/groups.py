@@ -76,7 +76,7 @@ def send_many(core: Core, plan: Plan, rows: list[SendRow]) -> Call[list[Sent]]:
         yield from _open(core, plan)
         return (yield from sending.send_all(core, queue, rows))
 
-    return Call("send", start, sending.repeatable(rows))
+    return Call("send", start, sending.repeatable(rows), after=sending.after(core, rows))
 
 
 def start(core: Core, plan: Plan) -> Call[bool]:

@@ -168,7 +168,7 @@ def send(core: Core, queue: str, row: SendRow) -> Call[Sent]:
         [(id, outcome)] = yield from _send(core, queue, rows)
         return sent(id, outcome)
 
-    return Call("send", start, repeatable(rows))
+    return Call("send", start, repeatable(rows), after=after(core, rows))
 
 
 def send_many(core: Core, queue: str, items: Iterable[Any]) -> Call[list[Sent]]:
@@ -177,7 +177,12 @@ def send_many(core: Core, queue: str, items: Iterable[Any]) -> Call[list[Sent]]:
     def start() -> Op[list[Sent]]:
         return (yield from send_all(core, queue, rows)) if rows else []
 
-    return Call("send_many", start, repeatable(rows))
+    return Call("send_many", start, repeatable(rows), after=after(core, rows))
+
+
+def after(core: Core, rows: list[SendRow]) -> Call[Any] | None:
+    """A message that is replaced may have been the last member of its group."""
+    return core.settle(False) if core.grouped and any(row[7] == "r" for row in rows) else None
 
 
 def send_all(core: Core, queue: str, rows: list[SendRow]) -> Op[list[Sent]]:

@@ -288,7 +288,7 @@ WHERE m.id = ANY (a.ids) AND (m.lane = a.lane OR m.origin = a.id) AND (m.expires
 UNION ALL
 SELECT m.id, m.key, m.state::text, m.json, m.result, m.error, m.progress, m.note
 FROM a, fairlead.message m
-WHERE m.lane = a.lane AND m.key = ANY (a.keys) AND (m.expires_at IS NULL OR m.expires_at > a.now)
+WHERE m.lane = a.lane AND m.key = ANY (a.keys) AND m.id <> ALL (a.ids) AND (m.expires_at IS NULL OR m.expires_at > a.now)
 
 -- name: events_now(queue)
 SELECT open::text, seen::text FROM fairlead.events_now(:queue::text)

@@ -99,7 +99,11 @@ BEGIN
   ELSEIF v_state = 'l' THEN
     SET v_outcome = 'l';
   END IF;
-  IF v_own THEN COMMIT; END IF;
+  IF v_own THEN
+    COMMIT;
+    -- Here, since the library does not know whether it was a member.
+    IF v_outcome = 'c' AND v_group IS NOT NULL THEN CALL fairlead_settle_after_(v_now); END IF;
+  END IF;
   SELECT v_outcome AS outcome;
 END //
 

@@ -239,6 +239,16 @@ BEGIN
   UNTIL v_marks = 0 OR p_limit <= 0 END REPEAT;
 END //
 
+-- The same after a call of its own that has committed: where somebody is in the way the marks stay,
+-- and the next receive takes them. The call itself has succeeded.
+DROP PROCEDURE IF EXISTS fairlead_settle_after_ //
+CREATE PROCEDURE fairlead_settle_after_(IN p_now BIGINT)
+BEGIN
+  DECLARE v_closed INT;
+  DECLARE EXIT HANDLER FOR 1205, 1213, 1020 ROLLBACK;
+  CALL fairlead_settle_all_(100, p_now, v_closed);
+END //
+
 -- CALL fairlead_settle(100, '{}'): close the groups that are complete; how many. Nothing in your
 -- transaction.
 DROP PROCEDURE IF EXISTS fairlead_settle //

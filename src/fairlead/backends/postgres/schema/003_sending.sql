@@ -284,7 +284,7 @@ BEGIN
           state = CASE WHEN p_held[v_i] THEN 'h' WHEN v_due <= p_now THEN 'r' ELSE 's' END,
           created_at = CASE WHEN m.state = 'd' THEN p_now ELSE m.created_at END,
           attempts = 0, memo = NULL, result = NULL, error = NULL, finished_at = NULL,
-          progress = NULL, note = NULL, recovered = false, begun = false
+          lease_until = NULL, progress = NULL, note = NULL, recovered = false, begun = false
           WHERE m.id = v_old.id;
         IF v_old.group_id <> coalesce(p_groups[v_i], 0) THEN
           PERFORM fairlead.mark(ARRAY[v_old.group_id], NULL);
