@@ -369,8 +369,10 @@ def test_a_client_that_never_met_a_group_may_end_one(db, queue, grouped):
     assert group.status().state == "ended"
 
 
-def test_receives_alone_end_what_their_sweeps_ended(make, grouped, clock):
+def test_receives_alone_end_what_their_sweeps_ended(db, make, grouped, clock):
     """Without maintenance: the sweep kills the last member, a later receive gives the end work."""
+    if db.way.backend == "mysql" and db.way.yours:
+        return  # nothing is settled inside your transaction there (§12.10)
     queue = make(max_attempts=1, lease=5)
     group = grouped(queue, end="end")
     group.send("a")

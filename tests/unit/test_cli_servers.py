@@ -19,11 +19,11 @@ def ask(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> C
     """Run a command with --json on a server and give its answer."""
     url = URLS[request.param]("cli")
 
-    def call(*words: str | int) -> Any:
-        code = run([*(str(word) for word in words), "--db", url, "--json"])
+    def call(*words: str | int, code: int = 0, lines: bool = False) -> Any:
+        ended = run([*(str(word) for word in words), "--db", url, "--json"])
         out, err = capsys.readouterr()
-        assert code == 0, err
-        return json.loads(out)
+        assert ended == code, err
+        return [json.loads(line) for line in out.splitlines()] if lines else json.loads(out)
 
     call("migrate")
     return call
@@ -63,6 +63,39 @@ def test_journey(ask: Callable[..., Any]) -> None:
         assert [f["check"] for f in found["findings"] if f["level"] == "warn"] == ["paused"]
     finally:
         assert ask("queue", "drop", "journey", "--yes")["dropped"] is True
+
+
+def test_coordination(ask: Callable[..., Any]) -> None:
+    """Groups, progress, waiting and events."""
+    ask("queue", "create", "together", "--max-body", "1MiB", "--events")
+    try:
+        sent = ask("group", "send", "g", "1", "--queue", "together", "--end", '"over"')["id"]
+        assert [one["held"] for one in ask("group", "list") if one["group"] == "g"] == [1]
+        assert ask("group", "start", "g")["started"] is True
+        assert ask("wait", "together", sent, "--timeout", 0, code=4)["state"] == "ready"
+        message = ask("receive", "together", "--wait", "5")
+        assert (message["id"], message["group"]) == (sent, "g")
+        lease = (sent, message["delivery"])
+        ask("lease", "progress", "together", *lease, "40%", "--note", "page 7")
+        [shown] = ask("top", "--once", "--every", "0.1")["progress"]
+        assert (shown["id"], shown["progress"], shown["note"]) == (sent, 0.4, "page 7")
+        assert ask("group", "wait", "g", "--timeout", 0, code=4)["leased"] == 1
+        ask("lease", "complete", "together", *lease, '{"rows": 3}')
+        assert ask("wait", "together", sent)["result"] == {"rows": 3}
+        assert ask("wait", "together", 10**9, code=3)["state"] == "gone"
+        found = ask("group", "wait", "g", "--timeout", "10")
+        assert (found["state"], found["sent"], found["done"]) == ("ended", 1, 1)
+        assert ask("receive", "together", "--wait", "5")["body"] == "over"
+        told = ask("events", "--queue", "together", "--no-follow", lines=True)
+        kinds = ["created", "leased", "progress", "done", "created", "closed", "leased"]
+        assert [event["kind"] for event in told] == kinds
+        after = ("events", "--queue", "together", "--no-follow", "--after", told[-2]["cursor"])
+        assert [event["kind"] for event in ask(*after, lines=True)] == ["leased"]
+        ask("group", "send", "h", "2", "--queue", "together")
+        assert ask("group", "cancel", "h", "--yes")["cancelled"] is True
+        assert ask("group", "wait", "h", code=1)["state"] == "cancelled"
+    finally:
+        ask("queue", "drop", "together", "--yes")
 
 
 def test_bench(ask: Callable[..., Any]) -> None:

@@ -44,12 +44,16 @@ CREATE FUNCTION fairlead.group_make(p_name text, p_queue text, p_on_dead text, p
   p_types text[], p_headers bytea[], p_leases bigint[], p_max_attempts int[], p_now bigint)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-  q fairlead.queue := fairlead.queue_row(p_queue);
+  q fairlead.queue;
   v_now bigint := fairlead.now_us(p_now);
   v_group bigint;
   v_id bigint;
   i int;
 BEGIN
+  IF EXISTS (SELECT 1 FROM fairlead.group_ WHERE name = p_name AND closed_at IS NULL) THEN
+    RETURN false;
+  END IF;
+  q := fairlead.queue_row(p_queue);
   INSERT INTO fairlead.group_ (name, queue, on_dead, created_at) VALUES (p_name, p_queue, p_on_dead::"char", v_now)
     ON CONFLICT (name) WHERE closed_at IS NULL DO NOTHING RETURNING id INTO v_group;
   IF v_group IS NULL THEN
