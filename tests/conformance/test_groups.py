@@ -476,3 +476,16 @@ def test_a_cancel_that_is_rolled_back_never_happened(db, queue, grouped):
     db.settled()
     assert group.status().state == "ended"
     assert counts(queue) == {}
+
+
+@pytest.mark.parametrize("headers", [{"a": "\x00", "b": {"c": [1, "é 🐢"]}}, {}, {"x": "}"}])
+def test_a_works_own_headers_survive(db, queue, grouped, headers):
+    group = grouped(queue, end=Send("end", headers=headers))
+    group.send("a")
+    group.start()
+    queue.one().ack()
+    db.settled()
+    [message] = drain(queue)
+    group_said = message.headers["fairlead.group"]
+    assert group_said["outcome"] == "ended"
+    assert message.headers == {**headers, "fairlead.group": group_said}

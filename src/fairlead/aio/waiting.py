@@ -6,7 +6,7 @@ import asyncio
 
 from fairlead.aio.running import AsyncRunner
 from fairlead.aio.waking import AsyncTicket, AsyncWaker, sleep
-from fairlead.errors import FairleadError
+from fairlead.errors import DatabaseUnavailable, FairleadError
 from fairlead.operations import waiting
 from fairlead.operations.call import Core
 from fairlead.operations.waiting import Wait
@@ -46,7 +46,7 @@ class AsyncHub:
         return wait.result()
 
     async def close(self) -> None:
-        self._waits.clear()
+        self._end(list(self._waits), DatabaseUnavailable("this Database is closed; connect again"))
         self._woken.set()
         if self._task is not None:
             await self._task
@@ -57,9 +57,10 @@ class AsyncHub:
             tickets: dict[str, AsyncTicket] = {}
             try:
                 await self._watch(tickets)
-            finally:
                 for ticket in tickets.values():
                     await ticket.leave()
+            except Exception as error:
+                self._end(list(self._waits), error)
 
     async def _watch(self, tickets: dict[str, AsyncTicket]) -> None:
         pace, known = Pace(), set[Wait]()
@@ -80,12 +81,18 @@ class AsyncHub:
     async def _look(self, queue: str, waits: list[Wait]) -> None:
         try:
             rows = await self._runner.run(waiting.outcomes(self._core, queue, waits))
-            over = waiting.judge(waits, rows)
         except FairleadError as error:  # theirs who wait there
-            for wait in waits:
-                wait.error = error
-            over = waits
-        for wait in over:
+            self._end(waits, error)
+        else:
+            self._over(waiting.judge(waits, rows))
+
+    def _end(self, waits: list[Wait], error: Exception) -> None:
+        for wait in waits:
+            wait.error = error
+        self._over(waits)
+
+    def _over(self, waits: list[Wait]) -> None:
+        for wait in waits:
             event = self._waits.pop(wait, None)
             if event is not None:
                 event.set()

@@ -212,7 +212,9 @@ def _why_not_ready(message: Message, facts: Facts) -> tuple[str, str, int | None
         text = f"leased: delivery {row[11]}, attempt {row[10]}, lease ends in {wait}"
         return "leased", text, until
     if message.state == "held":
-        return "held", "held: its group has not been started", None
+        if message.group is None:
+            return "held", "held: it is the end or abort work of a group that is still open", None
+        return "held", f"held: its group {message.group!r} has not been started", None
     if message.state == "done":
         return "done", "done: it was completed and is kept until its retention ends", None
     error = message.error or "no error was given"

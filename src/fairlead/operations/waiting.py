@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fairlead import limits
 from fairlead.backends.base import Row, Rows
-from fairlead.errors import FairleadError, InvalidArgument, WaitTimeout
+from fairlead.errors import InvalidArgument, WaitTimeout
 from fairlead.operations import check
 from fairlead.operations.call import Call, Core
 from fairlead.operations.queues import which
@@ -28,7 +28,7 @@ class Wait:
     deadline: float | None
     partial: bool | float
     outcome: Outcome | None = None
-    error: FairleadError | None = None
+    error: Exception | None = None
     _seen: bool = field(default=False)
     _first: tuple[int | None, str | None] = (None, None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from fairlead.errors import FairleadError
+from fairlead.errors import DatabaseUnavailable, FairleadError
 from fairlead.operations import waiting
 from fairlead.operations.call import Core
 from fairlead.operations.waiting import Wait
@@ -63,45 +63,65 @@ class Hub:
 
     def _run(self) -> None:
         tickets: dict[str, Ticket] = {}
-        pace, known = Pace(), set[Wait]()
         try:
-            while not self._closed:
-                with self._lock:
-                    waits = list(self._waits)
-                if not waits:
-                    if self._woken.wait(LINGER):
-                        self._woken.clear()
-                        continue
-                    with self._lock:
-                        if not self._waits:
-                            self._thread = None
-                            return
-                    continue
-                if not known.issuperset(waits):
-                    pace = Pace()
-                known = set(waits)
-                for queue in dict.fromkeys(wait.queue for wait in waits):
-                    if queue not in tickets:  # subscribe first, then look
-                        tickets[queue] = self._waker.ticket(queue, self._woken)
-                    self._look(queue, [wait for wait in waits if wait.queue == queue])
-                for ticket in tickets.values():
-                    ticket.stay()
-                self._woken.wait(pace.next(self._waker.live))
-                self._woken.clear()
-        finally:
+            self._watch(tickets)
             for ticket in tickets.values():
                 ticket.leave()
+        except Exception as error:
+            self._end(self._take_all(), error)
+        if self._closed:
+            self._end(
+                self._take_all(), DatabaseUnavailable("this Database is closed; connect again")
+            )
 
-    def _look(self, queue: str, waits: list[Wait]) -> None:
-        try:
-            rows = self._runner.run(waiting.outcomes(self._core, queue, waits))
-            over = waiting.judge(waits, rows)
-        except FairleadError as error:  # theirs who wait there
-            for wait in waits:
-                wait.error = error
-            over = waits
-        for wait in over:
+    def _watch(self, tickets: dict[str, Ticket]) -> None:
+        pace, known = Pace(), set[Wait]()
+        while not self._closed:
+            with self._lock:
+                waits = list(self._waits)
+            if not waits:
+                if self._woken.wait(LINGER):
+                    self._woken.clear()
+                    continue
+                with self._lock:
+                    if not self._waits:
+                        self._thread = None
+                        return
+                continue
+            if not known.issuperset(waits):
+                pace = Pace()
+            known = set(waits)
+            for queue in dict.fromkeys(wait.queue for wait in waits):
+                if queue not in tickets:  # subscribe first, then look
+                    tickets[queue] = self._waker.ticket(queue, self._woken)
+                self._look(queue, [wait for wait in waits if wait.queue == queue])
+            for ticket in tickets.values():
+                ticket.stay()
+            self._woken.wait(pace.next(self._waker.live))
+            self._woken.clear()
+
+    def _take_all(self) -> list[Wait]:
+        """Everybody who waits; whoever comes next starts another thread."""
+        with self._lock:
+            self._thread = None
+            return list(self._waits)
+
+    def _end(self, waits: list[Wait], error: Exception) -> None:
+        for wait in waits:
+            wait.error = error
+        self._over(waits)
+
+    def _over(self, waits: list[Wait]) -> None:
+        for wait in waits:
             with self._lock:
                 event = self._waits.pop(wait, None)
             if event is not None:
                 event.set()
+
+    def _look(self, queue: str, waits: list[Wait]) -> None:
+        try:
+            rows = self._runner.run(waiting.outcomes(self._core, queue, waits))
+        except FairleadError as error:  # theirs who wait there
+            self._end(waits, error)
+        else:
+            self._over(waiting.judge(waits, rows))

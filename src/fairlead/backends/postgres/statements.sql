@@ -284,7 +284,8 @@ WITH a AS (SELECT q.id, q.lane, :ids::text::bigint[] AS ids, :keys::text[] AS ke
            FROM fairlead.queue_row(:queue::text) q)
 SELECT m.id, m.key, CASE WHEN m.lane = a.lane THEN m.state::text ELSE 'x' END, m.json, m.result, m.error, m.progress, m.note
 FROM a, fairlead.message m
-WHERE m.id = ANY (a.ids) AND (m.lane = a.lane OR m.origin = a.id) AND (m.expires_at IS NULL OR m.expires_at > a.now)
+WHERE m.id = ANY (a.ids) AND (m.lane = a.lane OR (m.origin = a.id AND EXISTS (
+    SELECT 1 FROM fairlead.queue t WHERE t.lane = m.lane))) AND (m.expires_at IS NULL OR m.expires_at > a.now)
 UNION ALL
 SELECT m.id, m.key, m.state::text, m.json, m.result, m.error, m.progress, m.note
 FROM a, fairlead.message m

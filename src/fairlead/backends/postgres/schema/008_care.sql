@@ -186,7 +186,8 @@ CREATE VIEW fairlead.messages AS
     CASE m.state WHEN 'h' THEN 'held' WHEN 's' THEN 'scheduled' WHEN 'r' THEN 'ready' WHEN 'l' THEN 'leased'
       WHEN 'd' THEN 'done' ELSE 'dead' END AS state,
     -m.rank AS priority, to_timestamp(m.due_at / 1000000.0) AS due_at, m.key, m.version, m.type, m.attempts,
-    m.deliveries, to_timestamp(m.lease_until / 1000000.0) AS lease_until,
+    m.deliveries, to_timestamp(CASE WHEN m.state = 'l' THEN m.lease_until END / 1000000.0) AS lease_until,
     to_timestamp(m.created_at / 1000000.0) AS created_at, to_timestamp(m.finished_at / 1000000.0) AS finished_at,
-    to_timestamp(m.expires_at / 1000000.0) AS expires_at, m.error, octet_length(m.body) AS body_bytes
+    to_timestamp(m.expires_at / 1000000.0) AS expires_at, m.error, octet_length(m.body) AS body_bytes,
+    (SELECT g.name FROM fairlead.group_ g WHERE g.id = m.group_id) AS group_name, m.progress / 1000000.0 AS progress, m.note
   FROM fairlead.message m JOIN fairlead.queue q ON q.lane = m.lane;

@@ -113,8 +113,9 @@ BEGIN
     UPDATE fairlead.message m SET created_at = p_now, lease_until = NULL, expires_at = p_now + q.expires_us,
         due_at = coalesce(p_now + m.lease_until, m.due_at),
         state = CASE WHEN coalesce(p_now + m.lease_until, m.due_at) <= p_now THEN 'r' ELSE 's' END,
-        headers = convert_to((coalesce(convert_from(m.headers, 'UTF8')::jsonb, '{}')
-          || jsonb_build_object('fairlead.group', v_told))::text, 'UTF8')
+        -- As text: jsonb takes no NUL, and headers may hold one.
+        headers = convert_to(coalesce(nullif(left(convert_from(m.headers, 'UTF8'), -1), '{') || ', ', '{')
+          || '"fairlead.group": ' || v_told::text || '}', 'UTF8')
       WHERE m.id = v_work AND m.state::text = 'h';
     IF FOUND THEN
       INSERT INTO fairlead.tally (queue_id, at, sent) VALUES (q.id, p_now, 1);
