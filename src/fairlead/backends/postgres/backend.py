@@ -40,6 +40,7 @@ _RECORD = """
 INSERT INTO fairlead.migration (version, name, oldest_client)
   VALUES (split_part('{0}', '_', 1)::int, '{0}', {1});
 """
+SPECIAL = 10_000  # queues remembered whose sends are not plain
 BULK = 1000  # from this many messages on a COPY beats unnest
 
 
@@ -52,6 +53,7 @@ class PostgresBackend(Verbs, Insight, Groups):
 
     def __init__(self, schema: str = "fairlead") -> None:
         self.schema = schema
+        self._special: set[str] = set()
         self.statements = {
             name: self._named(text)
             for name, text in parse((HERE / "statements.sql").read_text("utf-8"), "${}").items()
@@ -144,10 +146,14 @@ class PostgresBackend(Verbs, Insight, Groups):
         if len(items) == 1 and items[0][6] is None:
             row = items[0]
             params = (queue, *row[:6], *row[8:14])
-            if row[15] is None:
+            if row[15] is None and queue not in self._special:
                 sent = yield self.statements["send_plain"], (*params, now)
                 if sent:
                     return sent
+                # It has events or counts sizes, and probably will the next time.
+                if len(self._special) >= SPECIAL:
+                    self._special.clear()
+                self._special.add(queue)
             return (yield self.statements["send_one"], (*params, row[15], now))
         if len(items) >= BULK and not any(item[6] or item[15] for item in items):
             sent = yield from self._send_bulk(queue, items, now)

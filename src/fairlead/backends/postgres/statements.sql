@@ -69,7 +69,7 @@ WITH a AS (
     :lease::bigint AS lease, :max_attempts::int AS max_attempts, :expires::bigint AS expires,
     fairlead.now_us(:now::bigint) AS now OFFSET 0
 ), q AS (
-  SELECT o.id, o.lane, o.expires_us, statement_timestamp() <> transaction_timestamp() OR EXISTS (
+  SELECT o.id, o.lane, o.expires_us, statement_timestamp() > transaction_timestamp() + interval '5 ms' OR EXISTS (
     SELECT 1 FROM fairlead.sleeper s WHERE s.queue IN (a.queue, '') AND s.until > a.now) AS wanted
   FROM fairlead.queue o, a
   WHERE o.name = a.queue AND o.max_size IS NULL AND o.events = 0 AND octet_length(a.body) <= o.max_body

@@ -80,7 +80,8 @@ DECLARE
   v_now bigint := fairlead.now_us(p_now);
   v_due bigint := coalesce(p_due, v_now + p_delay);
   v_full record;
-  g record;
+  v_group bigint;
+  v_held boolean := false;
 BEGIN
   -- @stop send.start
   IF octet_length(p_body) > q.max_body THEN
@@ -92,19 +93,22 @@ BEGIN
     outcome := 'm';
     RETURN;
   END IF;
-  g := fairlead.group_join(p_group, p_queue, v_now);
+  IF p_group IS NOT NULL THEN
+    SELECT g.id, g.held INTO v_group, v_held FROM fairlead.group_join(p_group, p_queue, v_now) g;
+  END IF;
   INSERT INTO fairlead.message AS m (due_at, created_at, lease_us, expires_at, lane, rank, version,
       max_attempts, json, state, channel, type, body, headers, group_id)
     VALUES (v_due, v_now, p_lease, v_now + coalesce(p_expires, q.expires_us), q.lane, p_rank,
-      p_version, p_max_attempts, p_json, CASE WHEN g.held THEN 'h' WHEN v_due <= v_now THEN 'r' ELSE 's' END,
-      p_channel, p_type, p_body, p_headers, g.id)
+      p_version, p_max_attempts, p_json, CASE WHEN v_held THEN 'h' WHEN v_due <= v_now THEN 'r' ELSE 's' END,
+      p_channel, p_type, p_body, p_headers, v_group)
     RETURNING m.id INTO send_one.id;
   INSERT INTO fairlead.tally (queue_id, at, sent) VALUES (q.id, v_now, 1);
-  IF g.id IS NOT NULL THEN
-    INSERT INTO fairlead.group_mark (group_id, sent) VALUES (g.id, 1);
+  IF v_group IS NOT NULL THEN
+    INSERT INTO fairlead.group_mark (group_id, sent) VALUES (v_group, 1);
   END IF;
   IF q.events <> 0 THEN
-    PERFORM fairlead.tell(q.name, 'created', ARRAY[send_one.id], v_now);
+    INSERT INTO fairlead.event (at, kind, queue, message_id, channel, delay_us)
+      VALUES (v_now, 'created', p_queue, send_one.id, p_channel, greatest(v_due - v_now, 0));
   END IF;
   PERFORM fairlead.wake(p_queue);
   outcome := 's';

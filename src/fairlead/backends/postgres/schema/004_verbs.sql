@@ -70,7 +70,7 @@ DECLARE
   v_same boolean := p_deliveries[1] = ALL (p_deliveries); -- nearly always: all are first deliveries
 BEGIN
   -- (`wanted` is what fairlead.wake() asks.)
-  SELECT o.id, o.lane, o.retention_us, o.events, statement_timestamp() <> transaction_timestamp() OR EXISTS (
+  SELECT o.id, o.lane, o.retention_us, o.events, statement_timestamp() > transaction_timestamp() + interval '5 ms' OR EXISTS (
       SELECT 1 FROM fairlead.sleeper s WHERE s.queue IN (o.name, '')
         AND s.until > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS wanted INTO q
     FROM fairlead.queue o WHERE o.name = p_queue;

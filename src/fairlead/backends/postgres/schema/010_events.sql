@@ -1,12 +1,14 @@
 -- Fairlead on PostgreSQL: events, and waking those who sleep (docs/semantics.md §15).
 
 -- Tell this queue's sleepers. They have said in a table that they sleep, so that a busy queue sends no
--- NOTIFY at all. Inside somebody's transaction always: one may lie down before it commits. (A
--- statement and its transaction begin at the same instant only where they are one.)
+-- NOTIFY at all. In a transaction that is older than a moment it is sent always, since one may lie
+-- down before that commits. (A statement alone begins microseconds after its transaction: binding
+-- and executing it are two messages. A younger transaction is as good as alone: sleepers look again
+-- 50 ms after they lay down.)
 CREATE FUNCTION fairlead.wake(p_queue text) RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
-  IF statement_timestamp() <> transaction_timestamp() OR EXISTS (
+  IF statement_timestamp() > transaction_timestamp() + interval '5 ms' OR EXISTS (
       SELECT 1 FROM fairlead.sleeper s WHERE s.queue IN (p_queue, '')
         AND s.until > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) THEN
     PERFORM pg_notify('fairlead', p_queue);

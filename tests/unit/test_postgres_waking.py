@@ -1,0 +1,100 @@
+"""PostgreSQL's NOTIFY: only while somebody sleeps, and then soon enough."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+import fairlead
+from tests import servers
+
+
+@pytest.fixture
+def url() -> str:
+    return servers.postgres_url("waking")
+
+
+@pytest.fixture
+def db(url: str) -> Iterator[fairlead.Database]:
+    with fairlead.connect(url) as db:
+        db.migrate()
+        for name in ("busy", "other"):
+            db.queue(name).drop()
+            db.queue(name).create()
+        yield db
+
+
+@pytest.fixture
+def told(url: str, db: fairlead.Database) -> Iterator[Any]:
+    """told() -> the notifications since the last call."""
+    with psycopg.connect(url, autocommit=True) as listener:
+        listener.execute("LISTEN fairlead")
+
+        def told() -> list[str]:
+            listener.execute("NOTIFY fairlead, 'that was all'")
+            names: list[str] = []
+            for notify in listener.notifies():
+                if notify.payload == "that was all":
+                    return names
+                names.append(notify.payload)
+            raise AssertionError("the connection was closed")
+
+        yield told
+
+
+def test_a_busy_queue_notifies_nobody(db: fairlead.Database, told: Any) -> None:
+    queue = db.queue("busy")
+    queue.send_many([fairlead.Send(i, key=str(i)) for i in range(20)])
+    for i in range(50):
+        queue.send(i)
+        queue.receive(3)
+    queue.ack(queue.receive(50))
+    for message in queue.receive(5):
+        message.fail("again", delay=0)
+    assert told() == []
+
+
+def test_a_sleeper_is_told_and_only_of_its_queue(
+    db: fairlead.Database, told: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticket = db.core.waker.ticket("busy")
+    db.queue("other").send(1)
+    assert told() == []
+    db.queue("busy").send(1)
+    assert told() == ["busy"]
+    [message] = db.queue("busy").receive()
+    message.ack()
+    assert told() == ["busy"]
+    ticket.leave()
+    db.queue("busy").send(1)
+    assert told() == []
+
+
+def test_in_an_older_transaction_always(db: fairlead.Database, url: str, told: Any) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute("SELECT pg_sleep(0.006)")
+        db.queue("busy").using(connection).send(1)
+        assert told() == []
+        connection.commit()
+        assert told() == ["busy"]
+
+
+def test_a_receive_that_waits_is_woken(db: fairlead.Database) -> None:
+    queue = db.queue("busy")
+    got: list[Any] = []
+    thread = threading.Thread(target=lambda: got.extend(queue.receive(1, wait=60)))
+    thread.start()
+    queue.send("wake up")
+    thread.join()
+    assert [message.body for message in got] == ["wake up"]
+
+
+def test_without_listening_it_polls(url: str) -> None:
+    with fairlead.connect(url, listen=False) as db:
+        ticket = db.core.waker.ticket("busy")
+        assert not ticket.live
+        ticket.leave()
