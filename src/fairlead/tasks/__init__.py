@@ -1,0 +1,1 @@
+"""Tasks: functions whose calls are messages. (In the making: payloads and retries so far.)"""
