@@ -188,7 +188,12 @@ def test_follow_in_a_process_of_its_own(cli: Fairlead, url: str) -> None:
     cli("send", "emails", "0")
     command = [sys.executable, "-m", "fairlead", "events", "--after", "start", "--json"]
     with subprocess.Popen(
-        [*command, "--db", url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--db", url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Tests that run in the background inherit an ignored Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

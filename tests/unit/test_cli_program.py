@@ -47,7 +47,11 @@ def ready(url: str) -> int:
 
 
 def program(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*PROGRAM, *arguments], **options)
+    # Tests that run in the background inherit an ignored Ctrl-C.
+    def interruptible() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    return subprocess.Popen([*PROGRAM, *arguments], preexec_fn=interruptible, **options)
 
 
 def test_global_options_may_stand_before_the_command(url: str) -> None:
