@@ -47,9 +47,12 @@ def ready(url: str) -> int:
 
 
 def program(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-    # Tests that run in the background inherit an ignored Ctrl-C.
+    before = options.pop("preexec_fn", lambda: None)
+
     def interruptible() -> None:
+        # Tests that run in the background inherit an ignored Ctrl-C.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        before()
 
     return subprocess.Popen([*PROGRAM, *arguments], preexec_fn=interruptible, **options)
 
