@@ -98,3 +98,26 @@ def test_without_listening_it_polls(url: str) -> None:
         ticket = db.core.waker.ticket("busy")
         assert not ticket.live
         ticket.leave()
+
+
+def test_what_was_received_stands_if_leaving_fails(
+    db: fairlead.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, backend = db.queue("busy"), db.core.backend
+    real = backend.sleep  # type: ignore[attr-defined]
+    slept = threading.Event()
+
+    def sleep(name: str, who: int, us: int) -> Any:
+        if us == 0:
+            raise fairlead.DatabaseUnavailable("it has just gone")
+        yield from real(name, who, us)
+        slept.set()
+
+    monkeypatch.setattr(backend, "sleep", sleep)
+    got: list[Any] = []
+    thread = threading.Thread(target=lambda: got.extend(queue.receive(1, wait=60)))
+    thread.start()
+    slept.wait()
+    queue.send("kept")
+    thread.join()
+    assert [message.body for message in got] == ["kept"]

@@ -7,6 +7,7 @@ version takes microseconds.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from fairlead.aio.running import AsyncRunner
 from fairlead.connecting import Target
 from fairlead.drivers.base import Watching
+from fairlead.errors import DatabaseError
 from fairlead.operations.call import Call
 from fairlead.retrying import pause
 from fairlead.sync.waking import ALL, RENEW, SLEEP_US, WATCH
@@ -190,7 +192,9 @@ class AsyncPostgresWaker(AsyncWaker):
     async def leave(self, ticket: AsyncTicket) -> bool:
         last = await super().leave(ticket)
         if last and self._listening is not None and self._said.pop(ticket.queue, None) is not None:
-            await self._say(ticket.queue, 0)
+            # If the database has just gone, it forgets us by itself; what was received stands.
+            with contextlib.suppress(DatabaseError):
+                await self._say(ticket.queue, 0)
         return last
 
     async def _say(self, queue: str, us: int) -> None:

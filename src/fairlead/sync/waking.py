@@ -7,6 +7,7 @@ PostgreSQL tells us with NOTIFY, SQLite changes its data version, MySQL is only 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -15,6 +16,7 @@ from typing import Any
 
 from fairlead.connecting import Target
 from fairlead.drivers.base import Listening, Watching
+from fairlead.errors import DatabaseError
 from fairlead.operations.call import Call
 from fairlead.retrying import pause
 from fairlead.sync.running import OwnRunner
@@ -181,7 +183,9 @@ class PostgresWaker(Watched):
     def leave(self, ticket: Ticket) -> bool:
         last, listening = super().leave(ticket), self._listening
         if last and listening is not None and self._said.pop(ticket.queue, None) is not None:
-            self._say(ticket.queue, listening.pid, 0)
+            # If the database has just gone, it forgets us by itself; what was received stands.
+            with contextlib.suppress(DatabaseError):
+                self._say(ticket.queue, listening.pid, 0)
         return last
 
     def _say(self, queue: str, who: int, us: int) -> None:
