@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import LeaseLost, Send
+from fairlead import InvalidArgument, LeaseLost, Send
 from tests.conformance.door import bodies, counts, drain, gauges, told, totals, unique
 
 # --- rsqueue --------------------------------------------------------------------------------------
@@ -489,3 +489,22 @@ def test_a_works_own_headers_survive(db, queue, grouped, headers):
     group_said = message.headers["fairlead.group"]
     assert group_said["outcome"] == "ended"
     assert message.headers == {**headers, "fairlead.group": group_said}
+
+
+def test_starting_again_does_not_end_it_again(db, queue, grouped):
+    """A producer that repeats its start() while the workers are fast."""
+    group = grouped(queue, end="end")
+    group.send("a")
+    assert group.start() is True
+    queue.one().ack()
+    db.settled()
+    assert group.start() is False
+    db.settled()
+    assert bodies(drain(queue)) == ["end"]
+    group.send("b")  # a new group under the free name
+    assert group.start() is True
+
+
+def test_a_member_of_two_groups_is_refused(queue, grouped):
+    with pytest.raises(InvalidArgument, match="not to 'other'"):
+        grouped(queue).send("a", group="other")

@@ -18,6 +18,12 @@ def read(
     core: Core, after: str | None, queue: str | None, kinds: Sequence[str] | None
 ) -> Call[tuple[list[Event], str]]:
     """A page of events, and the cursor to go on from."""
+    if after is not None:
+        if not isinstance(after, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgument(
+                f'after must be an event.cursor (a string), or "" for the beginning, not {after!r}'
+            )
+        after = after.strip()
     if queue is not None:
         check.name(queue, "queue")
     if kinds is not None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from fairlead import limits
 from fairlead.backends.base import BEGIN, Op, Row, SendRow
-from fairlead.errors import InvalidArgument
+from fairlead.errors import DuplicateKey, InvalidArgument
 from fairlead.operations import check, sending
 from fairlead.operations.call import Call, Core
 from fairlead.values import GROUP_STATES, GroupStatus, Send, Sent, moment
@@ -55,18 +55,25 @@ def _work(value: Any, what: str) -> SendRow | None:
 def _open(core: Core, plan: Plan) -> Op[None]:
     if plan.queue is None:
         raise InvalidArgument(
-            f"group {plan.name!r} is not known by this handle's queue: db.group({plan.name!r}, "
-            'queue="…") names where its end and abort work go'
+            f'say which queue its members go to: db.group({plan.name!r}, queue="…"), or send to '
+            f"the queue itself with group={plan.name!r}"
         )
-    yield from core.backend.group_open(
-        plan.name, plan.queue, plan.on_dead, plan.end, plan.abort, core.now()
-    )
+    try:
+        yield from core.backend.group_open(
+            plan.name, plan.queue, plan.on_dead, plan.end, plan.abort, core.now()
+        )
+    except DuplicateKey as error:
+        error.add_note("It is the key of the group's end or abort work: give that another key.")
+        raise
 
 
 def send_many(core: Core, plan: Plan, rows: list[SendRow]) -> Call[list[Sent]]:
     """Send members; the first send makes the group."""
     core.grouped = True
     queue = plan.queue or ""
+    for row in rows:
+        if row[15] not in (None, plan.name):
+            raise InvalidArgument(f"this sends to group {plan.name!r}, not to {row[15]!r}")
     rows = [(*row[:15], plan.name) for row in rows]
 
     def start() -> Op[list[Sent]]:
@@ -83,6 +90,9 @@ def start(core: Core, plan: Plan) -> Call[bool]:
     def start() -> Op[bool]:
         yield BEGIN
         if plan.queue is not None:
+            row = yield from core.backend.group_status(plan.name, core.now())
+            if row is not None and row[5] is not None:
+                return False  # it has closed: started again, it would end a second time
             yield from _open(core, plan)
         started = yield from core.backend.group_start(plan.name, core.now())
         if plan.queue is not None:

@@ -17,6 +17,14 @@ from fairlead.values import RESULT_JSON, STATES, Duration, Outcome, decode, frac
 FINISHED = ("d", "x")
 
 
+def refuse_yours(own: bool) -> None:
+    if not own:
+        raise InvalidArgument(
+            "wait() on your connection would wait for what it has not committed yet: commit, "
+            "then wait on the queue or the group itself"
+        )
+
+
 @dataclass(eq=False)
 class Wait:
     """One wait: fed with the rows of each look until it has its outcome."""
@@ -30,6 +38,7 @@ class Wait:
     outcome: Outcome | None = None
     error: Exception | None = None
     _seen: bool = field(default=False)
+    _state: str = "r"
     _first: tuple[int | None, str | None] = (None, None)
 
     @classmethod
@@ -39,16 +48,14 @@ class Wait:
         id: int | None,
         key: str | None,
         timeout: Duration | None,
-        partial: bool | float,
+        partial: bool | float | None,
         own: bool,
     ) -> Wait:
-        if not own:
-            raise InvalidArgument(
-                "wait() on your connection would wait for what it has not committed yet: commit, "
-                "then wait on the queue itself"
-            )
+        refuse_yours(own)
         what, id = which(id, key)
-        if not isinstance(partial, bool):
+        if partial is None:  # the progress of one that has told none yet
+            partial = True
+        elif not isinstance(partial, bool):
             check.fraction(partial, "partial")
         seconds = None if timeout is None else check.microseconds(timeout, "timeout")
         deadline = None if seconds is None else time.monotonic() + seconds / limits.SECOND
@@ -60,6 +67,7 @@ class Wait:
             self.outcome = Outcome("gone", self.id)
             return True
         id, _, state, json, result, error, progress, note = found
+        self._state = state
         self.id, self.key = id, None  # from now on this message, whoever gets its key next
         if not self._seen:
             self._seen, self._first = True, (progress, note)
@@ -93,7 +101,12 @@ class Wait:
         if self.error is not None:
             raise self.error
         if self.outcome is None:
-            raise WaitTimeout(f"{self.what} is not finished yet; wait again, or give it more time")
+            hint = (
+                "its group has not been started" if self._state == "h" else "wait again, or longer"
+            )
+            raise WaitTimeout(
+                f"{self.what} is not finished yet, it is {STATES[self._state]}: {hint}"
+            )
         return self.outcome
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fairlead.errors import WaitTimeout
-from fairlead.operations import check, groups, sending
+from fairlead.operations import check, groups, sending, waiting
 from fairlead.operations.call import Core
 from fairlead.operations.groups import Plan
 from fairlead.polling import Deadline, Pace
@@ -39,8 +39,8 @@ class Group:
         return self.runner.run(groups.send_many(self.core, self.plan, rows))
 
     def start(self) -> bool:
-        """Let the members run; False if they already do. Send them first: a group that is started
-        empty is complete at once."""
+        """Let the members run; False if they already do, or the group has closed. Send them first:
+        a group that is started empty is complete at once."""
         return self.runner.run(groups.start(self.core, self.plan))
 
     def cancel(self) -> bool:
@@ -55,6 +55,7 @@ class Group:
     def wait(self, timeout: Duration | None = None) -> GroupStatus | None:
         """Wait until it has closed and say how it ended; None if there is no such group. After
         ``timeout`` seconds it raises WaitTimeout."""
+        waiting.refuse_yours(self.runner.own)
         deadline, pace = Deadline(check.optional_microseconds(timeout, "timeout")), Pace()
         ticket = self.core.waker.ticket(self.plan.queue or ALL)
         try:

@@ -336,7 +336,7 @@ class Queue:
         id: int | None = None,
         key: str | None = None,
         timeout: Duration | None = None,
-        partial: bool | float = False,
+        partial: bool | float | None = False,
     ) -> Outcome:
         """Wait until a message is finished: done with its result, dead with its error, or gone.
         ``partial``: also until its progress changes, or exceeds the number given. After ``timeout``

@@ -60,5 +60,8 @@ def _position(cursor: str | None) -> int:
     if not cursor:
         return 0
     if not (cursor.isascii() and cursor.isdigit()):
-        raise InvalidArgument(f"{cursor!r} is no cursor of this database's events")
+        raise InvalidArgument(
+            f"{cursor!r} is no cursor of this database's events: pass event.cursor, or "
+            '"" for the beginning'
+        )
     return int(cursor)
