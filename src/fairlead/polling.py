@@ -27,6 +27,15 @@ class Pace:
         return pause
 
 
+SHARE = 10  # a look that takes long may take one part in this many
+
+
+def rest(spent: float) -> float:
+    """How long to leave the database alone after a look, whoever wakes us: nothing after a short
+    one."""
+    return spent * (SHARE - 1) if spent > 0.01 else 0.0
+
+
 class Deadline:
     """A time-out in microseconds, or none."""
 

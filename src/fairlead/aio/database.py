@@ -86,8 +86,8 @@ class AsyncDatabase:
         """A handle on a group of messages; no I/O. ``end`` and ``abort`` (a Send, or a body) are
         sent to ``queue`` when all members are finished, or when it is cancelled.
         ``on_dead="abort"`` cancels it when a member dies."""
-        plan = groups.plan(name, queue, end, abort, on_dead)
-        return AsyncGroup(self.core, self.runner, plan)
+        opening = groups.opening(name, queue, end, abort, on_dead)
+        return AsyncGroup(self.core, self.runner, opening)
 
     async def groups(self, limit: int = 1000) -> list[GroupStatus]:
         """The groups that are open, by name."""

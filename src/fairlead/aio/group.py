@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,8 +11,8 @@ from fairlead.aio.running import AsyncRunner
 from fairlead.errors import WaitTimeout
 from fairlead.operations import check, groups, sending, waiting
 from fairlead.operations.call import Core
-from fairlead.operations.groups import Plan
-from fairlead.polling import Deadline, Pace
+from fairlead.operations.groups import Opening
+from fairlead.polling import Deadline, Pace, rest
 from fairlead.sync.waking import ALL
 from fairlead.values import Duration, GroupStatus, Send, Sent
 
@@ -20,11 +22,11 @@ class AsyncGroup:
     the end work is sent. A handle: making one does no I/O, the first send or start makes the
     group."""
 
-    def __init__(self, core: Core, runner: AsyncRunner, plan: Plan) -> None:
+    def __init__(self, core: Core, runner: AsyncRunner, opening: Opening) -> None:
         self.core = core
         self.runner = runner
-        self.plan = plan
-        self.name = plan.name
+        self.opening = opening
+        self.name = opening.name
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
@@ -36,12 +38,12 @@ class AsyncGroup:
     async def send_many(self, messages: Iterable[Any]) -> list[Sent]:
         """Send many members at once (``Send`` objects, or bodies)."""
         rows = sending.encode_many(messages)
-        return await self.runner.run(groups.send_many(self.core, self.plan, rows))
+        return await self.runner.run(groups.send_many(self.core, self.opening, rows))
 
     async def start(self) -> bool:
         """Let the members run; False if they already do, or the group has closed. Send them first:
         a group that is started empty is complete at once."""
-        return await self.runner.run(groups.start(self.core, self.plan))
+        return await self.runner.run(groups.start(self.core, self.opening))
 
     async def cancel(self) -> bool:
         """Delete the members, also those being worked on (their leases are lost), and send the
@@ -57,19 +59,22 @@ class AsyncGroup:
         ``timeout`` seconds it raises WaitTimeout."""
         waiting.refuse_yours(self.runner.own)
         deadline, pace = Deadline(check.optional_microseconds(timeout, "timeout")), Pace()
-        ticket = await self.core.waker.ticket(self.plan.queue or ALL)
+        ticket = await self.core.waker.ticket(self.opening.queue or ALL)
         try:
             while True:
+                began = time.monotonic()
                 await self.runner.run(groups.settle(self.core))
                 status = await self.status()
                 if status is None or status.closed:
                     return status
                 if deadline.over():
                     raise WaitTimeout(groups.unfinished(status))
+                # Looking counts its members, which may be a million.
+                await asyncio.sleep(deadline.within(rest(time.monotonic() - began)))
                 await ticket.wait(deadline.within(pace.next(ticket.live)))
         finally:
             await ticket.leave()
 
     def using(self, connection: Any) -> AsyncGroup:
         """The same group on your connection, in your transaction."""
-        return AsyncGroup(self.core, self.runner.using(connection), self.plan)
+        return AsyncGroup(self.core, self.runner.using(connection), self.opening)

@@ -51,7 +51,8 @@ class Collected:
         clears = [where for where, row in policies if row is None]
         queues = sorted(self.sends)
         rows = [(queue, [row for row, _ in self.sends[queue]]) for queue in queues]
-        if any(row[15] is not None for _, items in rows for row in items):
+        every = [row for _, items in rows for row in items]
+        if any(row[15] is not None for row in every):
             core.grouped = True
 
         def start() -> Op[None]:
@@ -64,4 +65,4 @@ class Collected:
                 for (_, pending), (id, outcome) in zip(self.sends[queue], outcomes, strict=True):
                     pending.fulfil(sending.sent(id, outcome))
 
-        return Call("batch", start)
+        return Call("batch", start, after=sending.after(core, every))

@@ -17,7 +17,7 @@ _ON_DEAD = {"ignore": "i", "abort": "a"}
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Opening:
     """What a handle says about its group: used by whoever makes it first."""
 
     name: str
@@ -27,12 +27,12 @@ class Plan:
     abort: SendRow | None
 
 
-def plan(name: str, queue: str | None, end: Any, abort: Any, on_dead: str) -> Plan:
+def opening(name: str, queue: str | None, end: Any, abort: Any, on_dead: str) -> Opening:
     if on_dead not in _ON_DEAD:
         raise InvalidArgument(f'on_dead must be "ignore" or "abort", not {on_dead!r}')
     if queue is None and (end is not None or abort is not None):
         raise InvalidArgument("end= and abort= are sent to the group's queue: name it with queue=")
-    return Plan(
+    return Opening(
         check.name(name, "group"),
         None if queue is None else check.name(queue, "queue"),
         _ON_DEAD[on_dead],
@@ -52,51 +52,52 @@ def _work(value: Any, what: str) -> SendRow | None:
     return sending.encode_send(send)
 
 
-def _open(core: Core, plan: Plan) -> Op[None]:
-    if plan.queue is None:
+def _open(core: Core, opening: Opening) -> Op[None]:
+    if opening.queue is None:
         raise InvalidArgument(
-            f'say which queue its members go to: db.group({plan.name!r}, queue="…"), or send to '
-            f"the queue itself with group={plan.name!r}"
+            f'say which queue its members go to: db.group({opening.name!r}, queue="…"), or send to '
+            f"the queue itself with group={opening.name!r}"
         )
     try:
         yield from core.backend.group_open(
-            plan.name, plan.queue, plan.on_dead, plan.end, plan.abort, core.now()
+            opening.name, opening.queue, opening.on_dead, opening.end, opening.abort, core.now()
         )
     except DuplicateKey as error:
         error.add_note("It is the key of the group's end or abort work: give that another key.")
         raise
 
 
-def send_many(core: Core, plan: Plan, rows: list[SendRow]) -> Call[list[Sent]]:
+def send_many(core: Core, opening: Opening, rows: list[SendRow]) -> Call[list[Sent]]:
     """Send members; the first send makes the group."""
     core.grouped = True
-    queue = plan.queue or ""
+    queue = opening.queue or ""
     for row in rows:
-        if row[15] not in (None, plan.name):
-            raise InvalidArgument(f"this sends to group {plan.name!r}, not to {row[15]!r}")
-    rows = [(*row[:15], plan.name) for row in rows]
+        if row[15] not in (None, opening.name):
+            raise InvalidArgument(f"this sends to group {opening.name!r}, not to {row[15]!r}")
+    rows = [(*row[:15], opening.name) for row in rows]
 
     def start() -> Op[list[Sent]]:
         if not rows:
             return []
         yield BEGIN
-        yield from _open(core, plan)
+        yield from _open(core, opening)
         return (yield from sending.send_all(core, queue, rows))
 
     return Call("send", start, sending.repeatable(rows), after=sending.after(core, rows))
 
 
-def start(core: Core, plan: Plan) -> Call[bool]:
+def start(core: Core, opening: Opening) -> Call[bool]:
     def start() -> Op[bool]:
         yield BEGIN
-        if plan.queue is not None:
-            row = yield from core.backend.group_status(plan.name, core.now())
-            if row is not None and row[5] is not None:
-                return False  # it has closed: started again, it would end a second time
-            yield from _open(core, plan)
-        started = yield from core.backend.group_start(plan.name, core.now())
-        if plan.queue is not None:
-            core.look_again(plan.queue)
+        started = yield from core.backend.group_start(opening.name, core.now())
+        if not started and opening.queue is not None:
+            # Runs already; or has closed, and started again it would end a second time.
+            if (yield from core.backend.group_status(opening.name, core.now())) is not None:
+                return False
+            yield from _open(core, opening)
+            started = yield from core.backend.group_start(opening.name, core.now())
+        if opening.queue is not None:
+            core.look_again(opening.queue)
         return started
 
     return Call("start", start, after=core.settle(True))

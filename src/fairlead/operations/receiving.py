@@ -88,6 +88,7 @@ def lost_of(messages: Sequence[Message], lost: Collection[int]) -> list[Message]
 
 
 Verb = Callable[[Sequence[Lease], bool], Op[list[int]]]
+ENDING = {"ack", "complete", "fail", "kill"}  # the verbs after which a group may be complete
 
 
 def one(core: Core, what: str, verb: Verb, message: Message) -> Call[None]:
@@ -97,7 +98,7 @@ def one(core: Core, what: str, verb: Verb, message: Message) -> Call[None]:
     def start() -> Op[None]:
         yield from verb(lease, True)
 
-    return Call(what, start, after=None if message.group is None else core.settle(True))
+    return Call(what, start, after=_after(core, what, [message]))
 
 
 def many(core: Core, what: str, verb: Verb, messages: Sequence[Message]) -> Call[Acked]:
@@ -114,7 +115,11 @@ def many(core: Core, what: str, verb: Verb, messages: Sequence[Message]) -> Call
         lost = set((yield from verb(leases, False)))
         return Acked(len(leases) - len(lost), lost_of(messages, lost))
 
-    return Call(what, start, after=core.settle(True) if grouped(messages) else None)
+    return Call(what, start, after=_after(core, what, messages))
+
+
+def _after(core: Core, what: str, messages: Sequence[Message]) -> Call[Any] | None:
+    return core.settle(True) if what in ENDING and grouped(messages) else None
 
 
 def grouped(messages: Sequence[Message]) -> bool:
