@@ -373,3 +373,35 @@ def test_names_of_groups_are_bytes(db, queue):
     for n, name in enumerate(names):
         queue.send_many([Send(n, group=name)] * (n + 1))
     assert [db.group(name).status().sent for name in names] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("headers", [{"a": "\x00", "b": {"c": [1, "é 🐢"]}}, {}, {"x": "}"}])
+def test_a_works_own_headers_survive(db, queue, grouped, headers):
+    group = grouped(queue, end=Send("end", headers=headers))
+    group.send("a")
+    group.start()
+    queue.one().ack()
+    db.settled()
+    [message] = drain(queue)
+    group_said = message.headers["fairlead.group"]
+    assert group_said["outcome"] == "ended"
+    assert message.headers == {**headers, "fairlead.group": group_said}
+
+
+def test_starting_again_does_not_end_it_again(db, queue, grouped):
+    """A producer that repeats its start() while the workers are fast."""
+    group = grouped(queue, end="end")
+    group.send("a")
+    assert group.start() is True
+    queue.one().ack()
+    db.settled()
+    assert group.start() is False
+    db.settled()
+    assert bodies(drain(queue)) == ["end"]
+    group.send("b")  # a new group under the free name
+    assert group.start() is True
+
+
+def test_a_member_of_two_groups_is_refused(queue, grouped):
+    with pytest.raises(InvalidArgument, match="not to 'other'"):
+        grouped(queue).send("a", group="other")

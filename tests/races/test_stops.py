@@ -10,13 +10,10 @@ import pytest
 
 import fairlead.backends.mysql
 import fairlead.backends.postgres
-from fairlead.backends.base import Lease
 from tests.races.explore import Lab, Play
-from tests.races.session import Session, Step, item
+from tests.races.session import Step, item
 from tests.races.stops import names
-from tests.races.world import HOUR, NOW, SECOND, World
-
-YEAR = 365 * 24 * HOUR
+from tests.races.world import NOW, SECOND, World
 
 Sides = tuple[Sequence[Step], Sequence[Step], Callable[[], None]]
 
@@ -59,37 +56,6 @@ def test_claim_claim_of_many_channels(server: Lab) -> None:
 
     stops = receive_stops(server)
     server.explore("stops: claim/claim, three channels", scene, stops_a=stops, stops_b=stops)
-
-
-@pytest.mark.parametrize("most", [None, 1, 2], ids=["free", "limit 1", "limit 2"])
-@pytest.mark.parametrize("channels", [("c",), ("c", "d")], ids=["lone", "many"])
-def test_claim_claim_on_the_short_ways(
-    server: Lab, channels: Sequence[str], most: int | None
-) -> None:
-    """Consumers whose last receive was filled, each carrying the ack of what it has."""
-    if server.database.name != "postgresql":
-        return  # only PostgreSQL has them
-
-    def scene(world: World) -> Sides:
-        world.settings(max_concurrency=most)
-        for channel in channels:
-            world.send(4, channel)
-        held: dict[Session, Sequence[Lease]] = {}
-        for session in (world.a, world.b):
-            held[session] = session.receive(1, lease=100 * YEAR, clock=True)()
-
-        def again(session: Session) -> Step:
-            return session.receive(1, acks=held[session], lease=100 * YEAR, clock=True)
-
-        def check() -> None:
-            for channel in channels:
-                assert most is None or len(world.leased(channel)) <= most
-
-        return [again(world.a)], [again(world.b)], check
-
-    stops = ["next.take", "lone.gate", "receive.start", "receive.gate", "receive.lease"]
-    name = f"stops: short ways, {len(channels)} channels, limit {most}"
-    server.explore(name, scene, stops_a=stops, stops_b=stops, drain=False)
 
 
 @pytest.mark.parametrize(

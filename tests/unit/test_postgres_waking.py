@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -121,3 +122,25 @@ def test_what_was_received_stands_if_leaving_fails(
     queue.send("kept")
     thread.join()
     assert [message.body for message in got] == ["kept"]
+
+
+def test_the_listener_comes_back_with_the_server() -> None:
+    """Until then everybody polls, and nobody's call fails for it."""
+    with (
+        servers.Postgres() as server,
+        fairlead.connect(server.create_database("restarted")) as db,
+    ):
+        db.migrate()
+        ticket = db.core.waker.ticket("q")
+        assert ticket.live
+        server.kill9()
+        _until(lambda: not ticket.live)
+        server.start()
+        _until(lambda: ticket.live)
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

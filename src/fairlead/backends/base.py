@@ -108,18 +108,8 @@ PEEK_ROW = (
 OUTCOME_ROW = ("id", "key", "state", "json", "result", "error", "progress", "note")
 # What `group_status` and `groups` return. `state` is one of GROUP_STATES.
 GROUP_ROW = (
-    "name",
-    "queue",
-    "state",
-    "created_at",
-    "started_at",
-    "closed_at",
-    "sent",
-    "done",
-    "dead",
-    "held",
-    "waiting",
-    "leased",
+    *("name", "queue", "state", "created_at", "started_at", "closed_at"),
+    *("sent", "done", "dead", "held", "waiting", "leased"),
 )
 OPEN, RUNNING, ENDED, CANCELLED, ABORTED = "o", "r", "e", "c", "a"  # the states of a group
 # What `events` returns: cursor after this event, time, kind, queue, message id | None, key | None,

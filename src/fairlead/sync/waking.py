@@ -11,6 +11,7 @@ import contextlib
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -92,7 +93,7 @@ class Waker:
         self.wake(None)
 
 
-class Watched(Waker):
+class Watched(Waker, ABC):
     """A thread of its own, from the first ticket to the end of the Database."""
 
     def __init__(self) -> None:
@@ -118,8 +119,9 @@ class Watched(Waker):
                 self._thread.start()
         return ticket
 
+    @abstractmethod
     def _run(self) -> None:
-        raise NotImplementedError
+        """What the thread does until ``_closed``."""
 
     def close(self) -> None:
         self._closed.set()

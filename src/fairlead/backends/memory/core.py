@@ -6,6 +6,7 @@ import copy
 import functools
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -45,7 +46,7 @@ def op(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[C, P], Op
     return operation
 
 
-class Core:
+class Core(ABC):
     def __init__(
         self,
         clock: Callable[[], int] = lambda: time.time_ns() // 1000,
@@ -64,9 +65,9 @@ class Core:
         assert isinstance(snapshot, State)
         self._state = copy.deepcopy(snapshot)
 
+    @abstractmethod
     def judge(self, now: int | None) -> int:
         """Close what is complete among the groups that lost a member (groups.py)."""
-        raise NotImplementedError
 
     # --- finding -----------------------------------------------------------------------------
     def _now(self, now: int | None) -> int:

@@ -78,7 +78,10 @@ class Groups(Caller):
         self, after: str | None, queue: str | None, kinds: Sequence[str] | None, limit: int
     ) -> Op[tuple[Rows, str]]:
         if after and not (after.isascii() and after.isdecimal() and len(after) <= 18):
-            raise InvalidArgument(f"{after!r} is not the cursor of an event of this database")
+            raise InvalidArgument(
+                f"{after!r} is no cursor of this database's events: pass event.cursor, or "
+                '"" for the beginning'
+            )
         wanted = None if kinds is None else json.dumps(list(kinds))
         arguments = (after, in_bytes(queue), wanted, limit)
         rows = yield self.call("events_after", 4), arguments

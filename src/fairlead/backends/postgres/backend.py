@@ -28,7 +28,7 @@ from fairlead.backends.catalogue import parse
 from fairlead.backends.postgres import bulk, faults
 from fairlead.backends.postgres.groups import Groups
 from fairlead.backends.postgres.insight import Insight
-from fairlead.backends.postgres.literals import array, leases, numbers, or_none, queue_dict, texts
+from fairlead.backends.postgres.literals import leases, numbers, queue_dict, send_params, texts
 from fairlead.backends.postgres.memory import START, Hint, Hints
 from fairlead.backends.postgres.verbs import Verbs
 from fairlead.errors import BodyTooLarge, SchemaOutdated
@@ -159,34 +159,7 @@ class PostgresBackend(Verbs, Insight, Groups):
             sent = yield from self._send_bulk(queue, items, now)
             if sent is not None:
                 return sent
-        return (yield self.statements["send_rows"], self._send_params(queue, items, now))
-
-    def _send_params(
-        self, queue: str, items: Sequence[SendRow], now: int | None
-    ) -> tuple[Any, ...]:
-        columns = list(zip(*items, strict=True))
-        text = {i: or_none(list(columns[i])) for i in (6, 9, 10, 15)}
-        numeric = {i: array(columns[i]) for i in (2, 3, 4, 5, 8, 11, 12, 13, 14)}
-        return (
-            queue,
-            list(columns[0]),
-            list(columns[1]),
-            numeric[2],
-            numeric[3],
-            numeric[4],
-            numeric[5],
-            text[6],
-            "".join(columns[7]),
-            numeric[8],
-            text[9],
-            text[10],
-            numeric[11],
-            numeric[12],
-            numeric[13],
-            numeric[14],
-            text[15],
-            now,
-        )
+        return (yield self.statements["send_rows"], send_params(queue, items, now))
 
     def _send_bulk(
         self, queue: str, items: Sequence[SendRow], now: int | None

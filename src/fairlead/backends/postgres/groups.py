@@ -15,18 +15,13 @@ from fairlead.backends.base import (
     Rows,
     SendRow,
 )
-from fairlead.backends.postgres.literals import array, or_none
+from fairlead.backends.postgres.literals import array, or_none, send_params
 
 QUEUES = 100  # whose sends go into one statement
 
 
 class Groups:
     statements: dict[str, str]
-
-    def _send_params(
-        self, queue: str, items: Sequence[SendRow], now: int | None
-    ) -> tuple[Any, ...]:
-        raise NotImplementedError
 
     def group_open(
         self,
@@ -101,7 +96,7 @@ class Groups:
             some = sends[start : start + QUEUES]
             values: list[Any] = []
             for queue, items in some:
-                values += self._send_params(queue, items, now)
+                values += send_params(queue, items, now)
             rows = yield self._send_all(len(some)), tuple(values)
             for i, id, outcome in rows:
                 answers[int(start + i)].append((id, outcome))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from fairlead.backends.base import QUEUE_DEFAULTS, Lease
+from fairlead.backends.base import QUEUE_DEFAULTS, Lease, SendRow
 
 _QUEUE_KEYS = ("name", "created_at", *QUEUE_DEFAULTS)
 
@@ -38,6 +38,33 @@ def leases(leases: Sequence[Lease]) -> tuple[str, str]:
     if len({id for id, _ in leases}) < len(leases):
         leases = sorted(leases, key=lambda lease: -lease[1])
     return numbers([id for id, _ in leases]), numbers([delivery for _, delivery in leases])
+
+
+def send_params(queue: str, items: Sequence[SendRow], now: int | None) -> tuple[Any, ...]:
+    """The parameters of send_rows."""
+    columns = list(zip(*items, strict=True))
+    text = {i: or_none(list(columns[i])) for i in (6, 9, 10, 15)}
+    numeric = {i: array(columns[i]) for i in (2, 3, 4, 5, 8, 11, 12, 13, 14)}
+    return (
+        queue,
+        list(columns[0]),
+        list(columns[1]),
+        numeric[2],
+        numeric[3],
+        numeric[4],
+        numeric[5],
+        text[6],
+        "".join(columns[7]),
+        numeric[8],
+        text[9],
+        text[10],
+        numeric[11],
+        numeric[12],
+        numeric[13],
+        numeric[14],
+        text[15],
+        now,
+    )
 
 
 def queue_dict(text: str) -> dict[str, Any]:

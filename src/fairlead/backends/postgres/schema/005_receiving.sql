@@ -226,3 +226,31 @@ BEGIN
       )
       SELECT * FROM step) s;
 END $$;
+
+-- Is anything ready that fits the filters? (Only asked when the queue's own rate is the obstacle.)
+CREATE FUNCTION fairlead.any_eligible(p_lane int, p_versions int[], p_types text[], p_max_rank int, p_now bigint,
+  p_channels text[])
+RETURNS boolean LANGUAGE sql STABLE AS $$
+  SELECT EXISTS (SELECT 1 FROM fairlead.message m
+    WHERE m.lane = p_lane AND m.state = 'r' AND m.version = ANY (p_versions) AND m.rank <= p_max_rank
+      AND (p_channels IS NULL OR m.channel = ANY (p_channels))
+      AND (m.expires_at IS NULL OR m.expires_at > p_now) AND (p_types IS NULL OR m.type = ANY (p_types)))
+$$;
+
+-- The next channels over several versions; hints serve only a queue of one version.
+CREATE FUNCTION fairlead.walk_all(p_lane int, p_versions int[], p_after text, p_upto text, p_most int,
+  p_channels text[], p_ranks int[], p_dues bigint[], p_ids bigint[], OUT channels text[], OUT hints int[])
+LANGUAGE plpgsql STABLE AS $$
+DECLARE w record;
+BEGIN
+  IF cardinality(p_versions) = 1 THEN
+    w := fairlead.walk(p_lane, p_versions[1], p_after, p_upto, p_most, p_channels, p_ranks, p_dues, p_ids);
+    channels := w.channels;
+    hints := w.hints;
+  ELSE
+    channels := ARRAY(SELECT DISTINCT c COLLATE "C" FROM unnest(p_versions) v CROSS JOIN LATERAL
+      unnest((fairlead.walk(p_lane, v, p_after, p_upto, p_most, '{}', '{}', '{}', '{}')).channels) c
+      ORDER BY 1 LIMIT p_most);
+    hints := array_fill(NULL::int, ARRAY[cardinality(channels)]);
+  END IF;
+END $$;
