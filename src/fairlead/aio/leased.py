@@ -88,3 +88,8 @@ class AsyncLeasedMessage(Message):
     def using(self, connection: Any) -> AsyncLeasedMessage:
         """The same lease, whose verbs run on your connection, in your transaction."""
         return AsyncLeasedMessage(self._door.using(connection), self._row)
+
+
+def runner_of(message: AsyncLeasedMessage) -> Any:
+    """What runs its verbs."""
+    return message._door.runner  # pyright: ignore[reportPrivateUsage]

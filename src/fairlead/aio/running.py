@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
 from fairlead.aio.pool import AsyncPool
@@ -73,6 +75,23 @@ class AsyncOwnRunner:
                 return value
             await asyncio.sleep(pause(attempt))
             attempt += 1
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Any]:
+        """A connection of ours in a transaction, committed at the end: for ``using``."""
+        driver = await self._pool.acquire()
+        kept = False
+        try:
+            await driver.begin(True)
+            try:
+                yield driver.connection
+                await driver.commit()
+            except BaseException:
+                await driver.rollback()
+                raise
+            kept = True
+        finally:
+            await (self._pool.release if kept else self._pool.discard)(driver)
 
     def using(self, connection: Any) -> AsyncRunner:
         return AsyncYourRunner(self._target, connection)

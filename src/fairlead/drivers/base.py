@@ -18,6 +18,7 @@ GONE = "gone"
 
 
 class Driver(Protocol):
+    connection: Any
     dialect: str
     can_copy: bool
 
@@ -31,6 +32,7 @@ class Driver(Protocol):
 
 
 class AsyncDriver(Protocol):
+    connection: Any
     dialect: str
     can_copy: bool
 

@@ -115,6 +115,11 @@ def _backoff_columns(value: Backoff | Duration | None) -> dict[str, Value]:
         value = Backoff(0, 2, 0)
     elif not isinstance(value, Backoff):
         value = Backoff(value, 1, value)
+    elif value.max_attempts is not None:
+        raise InvalidArgument(
+            "a queue's max_attempts is a setting of its own: create(max_attempts=…, backoff=…); "
+            "Backoff(max_attempts=…) is for a task's retry="
+        )
     return {
         "backoff_initial_us": check.microseconds(value.initial, "backoff.initial"),
         "backoff_factor": check.integer(value.factor, "backoff.factor", 1, 100),

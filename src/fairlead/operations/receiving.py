@@ -62,8 +62,10 @@ def receive(core: Core, queue: str, args: Receive, own: bool, members: bool) -> 
         return received
 
     # Without carried acks a receive may be repeated: what it leased and lost track of expires.
+    # Under a permit it would not, as long as that lives: its holder has to know.
     after = core.settle(True) if members else None
-    return Call("receive", start, repeatable=not args.acks, after=after)
+    repeatable = not args.acks and args.permit is None
+    return Call("receive", start, repeatable=repeatable, after=after)
 
 
 def leases_of(messages: Sequence[Message]) -> list[Lease]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from fairlead.connecting import Options, Target
@@ -81,6 +83,23 @@ class OwnRunner:
                 return value
             time.sleep(pause(attempt))
             attempt += 1
+
+    @contextmanager
+    def transaction(self) -> Generator[Any]:
+        """A connection of ours in a transaction, committed at the end: for ``using``."""
+        driver = self._pool.acquire()
+        kept = False
+        try:
+            driver.begin(True)
+            try:
+                yield driver.connection
+                driver.commit()
+            except BaseException:
+                driver.rollback()
+                raise
+            kept = True
+        finally:
+            (self._pool.release if kept else self._pool.discard)(driver)
 
     def using(self, connection: Any) -> Runner:
         return YourRunner(self._target, connection)

@@ -63,14 +63,33 @@ class Payload:
         self._signature = signature.replace(parameters=kept)
         self._codecs = {p.name: codec(hints.get(p.name, Any), p.name) for p in kept}
         self._rest = {p.kind: p.name for p in kept if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+        named = (p for p in kept if p.name not in self._rest.values())
+        self._needed = {p.name for p in named if p.default is p.empty}
 
     def write(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """What is sent: each argument by its name, defaults left out."""
+        given = self._by_name(args, kwargs)
+        return {name: self._each(name, value, True) for name, value in given.items()}
+
+    def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by name, defaults and all: for what is made from them, such as a key."""
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise InvalidArgument(f"{self.name}(): {error}") from None
-        return {name: self._each(name, value, True) for name, value in bound.arguments.items()}
+        bound.apply_defaults()
+        given = dict(bound.arguments)
+        given.update(given.pop(self._rest.get(inspect.Parameter.VAR_KEYWORD, ""), {}))
+        return given
+
+    def _by_name(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        # The common call, all by keyword and complete, needs no binding: that takes 5 µs.
+        if not args and not self._rest and self._needed <= kwargs.keys() <= self._codecs.keys():
+            return kwargs
+        try:
+            return self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise InvalidArgument(f"{self.name}(): {error}") from None
 
     def read(self, body: Any) -> tuple[list[Any], dict[str, Any]]:
         """Positional and keyword arguments for the call."""
@@ -80,6 +99,11 @@ class Payload:
         unknown = given.keys() - self._codecs.keys()
         if unknown:
             raise InvalidArgument(f"{self.name}(): no argument is called {min(unknown)!r}")
+        missing = self._needed - given.keys()
+        if missing:
+            raise InvalidArgument(f"{self.name}(): missing a required argument: {min(missing)!r}")
+        if not self._rest:
+            return [], {name: self._each(name, value, False) for name, value in given.items()}
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for name, value in given.items():
@@ -97,10 +121,6 @@ class Payload:
                 if p.kind is p.POSITIONAL_OR_KEYWORD and p.name in kwargs
             ]
             args = [kwargs.pop(name) for name in before] + args
-        try:
-            self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise InvalidArgument(f"{self.name}(): {error}") from None
         return args, kwargs
 
     def _each(self, name: str, value: Any, write: bool) -> Any:

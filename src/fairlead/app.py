@@ -1,0 +1,275 @@
+"""The application: its tasks, its schedules, and the database they live in."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+
+from fairlead.aio.database import AsyncDatabase, connect_async
+from fairlead.errors import InvalidArgument
+from fairlead.sync.database import Database, connect
+from fairlead.tasks.context import AsyncContext, Context
+from fairlead.tasks.middleware import Middleware, overriding
+from fairlead.tasks.schedules import Declared
+from fairlead.tasks.task import Executor, FromArguments, Sending, Task, TaskOptions
+from fairlead.tasks.verdicts import RetryRule
+from fairlead.values import Duration, Moment, OnConflict, Send
+from fairlead.worker.runtime import Worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Decorator:
+    """What ``app.task(…)`` gives: put it on a function."""
+
+    def __init__(self, app: App, name: str | None, options: TaskOptions) -> None:
+        self._app = app
+        self._name = name
+        self._options = options
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[AsyncContext, P], R]) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R]: ...
+    def __call__(self, function: Callable[..., Any]) -> Task[..., Any]:
+        return self._app.add(Task(self._app, function, self._name, self._options))
+
+
+class App:
+    """Tasks and the database they are sent through. Nothing is opened before the first call.
+
+    The options are those of ``fairlead.connect``. ``name`` marks the schedules that this
+    application declares, so that those it no longer declares can be removed."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str = "app",
+        middleware: Sequence[Middleware] = (),
+        **options: Any,
+    ) -> None:
+        if url == "sqlite://":
+            raise InvalidArgument(
+                "an App needs a database that its workers share: sqlite:///jobs.db is a file. "
+                "For tests there is fairlead.testing"
+            )
+        self.url = url
+        self.name = name
+        self.tasks: dict[str, Task[..., Any]] = {}
+        self.middleware: list[Middleware] = list(middleware)
+        self._declared: dict[str, Declared] = {}
+        self._options = options
+        self._db: Database | None = None
+        self._async: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncDatabase] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def __repr__(self) -> str:
+        return f"<App {self.name!r} with {len(self.tasks)} tasks>"
+
+    # --- tasks ---------------------------------------------------------------------------------
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[AsyncContext, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        channel: FromArguments = None,
+        key: FromArguments = None,
+        on_conflict: OnConflict = "error",
+        priority: int = 0,
+        retry: RetryRule | Literal[False] = None,
+        timeout: Duration | None = None,
+        lease: Duration | None = None,
+        expires: Duration | None = None,
+        debounce: Duration | None = None,
+        max_wait: Duration | None = None,
+        executor: Executor | None = None,
+        result: bool = False,
+        on_give_up: Callable[..., Any] | None = None,
+    ) -> Decorator: ...
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Make a function a task: ``@app.task`` or ``@app.task(queue="emails", …)``.
+
+        ``channel`` and ``key`` are strings, or functions of the call's arguments. ``retry`` is a
+        Backoff, or one per type of exception (None: no retry), or False. ``executor="process"`` is
+        for work that keeps a CPU busy. ``result=True`` keeps what the function returns."""
+        decorator = Decorator(self, name, TaskOptions(**options))
+        return decorator if function is None else decorator(function)
+
+    def add(self, task: Task[P, R]) -> Task[P, R]:
+        if task.name in self.tasks:
+            raise InvalidArgument(
+                f"two tasks are called {task.name!r}: give one of them a name of its own, "
+                f"@app.task(name=…)"
+            )
+        self.tasks[task.name] = task
+        return task
+
+    def sending(self, task: Task[..., Any], message: Send) -> None:
+        """Let the middleware see a message before it is sent."""
+        for hook in overriding(self.middleware, "sending"):
+            hook(task, message)
+
+    # --- schedules -----------------------------------------------------------------------------
+    def cron(
+        self,
+        cron: str,
+        task: Task[..., Any] | Sending[...],
+        *,
+        args: Mapping[str, Any] | None = None,
+        timezone: str = "UTC",
+        name: str | None = None,
+        missed: str = "once",
+        overlap: str = "skip",
+    ) -> None:
+        """Send ``task`` at the times of a cron expression, with these arguments, each time once
+        however many workers run. The workers store it when they start."""
+        self._declare(task, args, name, {"cron": cron, "timezone": timezone}, missed, overlap)
+
+    def every(
+        self,
+        interval: Duration,
+        task: Task[..., Any] | Sending[...],
+        *,
+        args: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        missed: str = "once",
+        overlap: str = "skip",
+    ) -> None:
+        """Send ``task`` every so many seconds."""
+        self._declare(task, args, name, {"every": interval}, missed, overlap)
+
+    def at(
+        self,
+        moment: Moment,
+        task: Task[..., Any] | Sending[...],
+        *,
+        args: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Send ``task`` once, at that moment, however far away."""
+        self._declare(task, args, name, {"at": moment}, "once", "skip")
+
+    def _declare(
+        self,
+        task: Task[..., Any] | Sending[...],
+        args: Mapping[str, Any] | None,
+        name: str | None,
+        when: Mapping[str, Any],
+        missed: str,
+        overlap: str,
+    ) -> None:
+        declared = Declared.of(task, args or {}, name, when, missed, overlap)
+        if declared.name in self._declared:
+            raise InvalidArgument(
+                f"two schedules are called {declared.name!r}: give one of them name=…"
+            )
+        self._declared[declared.name] = declared
+
+    async def declare(self, db: AsyncDatabase) -> None:
+        """Store what the code declares, and remove what it declared before and does no longer."""
+        for declared in self._declared.values():
+            await declared.store(db, self.name)
+        for stored in await db.schedules():
+            if stored.owner == self.name and stored.name not in self._declared:
+                await db.schedule(stored.name).remove()
+
+    # --- the database --------------------------------------------------------------------------
+    @property
+    def db(self) -> Database:
+        """The application's Database, for everything that is not a task."""
+        if self._db is None:
+            self._db = connect(self.url, **self._options)
+        return self._db
+
+    @property
+    def async_db(self) -> AsyncDatabase:
+        """The same for ``await``; one for each event loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._async:
+            self._async[loop] = connect_async(self.url, **self._options)
+        return self._async[loop]
+
+    def connect_worker(self) -> AsyncDatabase:
+        """A Database of a worker's own."""
+        return connect_async(self.url, **self._options)
+
+    def close(self) -> None:
+        """Close the connections; the next call opens new ones."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    async def close_async(self) -> None:
+        """Close the connections of this event loop, too."""
+        db = self._async.pop(asyncio.get_running_loop(), None)
+        if db is not None:
+            await db.close()
+        self.close()
+
+    # --- workers -------------------------------------------------------------------------------
+    def worker(
+        self,
+        *,
+        concurrency: int = 10,
+        queues: Mapping[str, int] | Sequence[str] | None = None,
+        prefetch: int = 1000,
+        reserve: Mapping[int, int] | None = None,
+        grace: Duration = 30,
+        name: str | None = None,
+    ) -> Worker:
+        """A worker in this program: ``async with app.worker():``.
+
+        ``queues`` are names, or names with weights; all by default. ``reserve`` keeps slots for
+        urgent messages: ``{0: 5, 10: 8}`` starts what has a priority below 10 only while fewer than
+        5 run."""
+        return Worker(
+            self,
+            concurrency=concurrency,
+            queues=queues,
+            prefetch=prefetch,
+            reserve=reserve,
+            grace=grace,
+            name=name,
+        )
+
+    def run(self, **options: Any) -> None:
+        """Work until SIGTERM or SIGINT; a second signal gives everything back at once."""
+        asyncio.run(run_until_signalled(self.worker(**options)))
+
+
+async def run_until_signalled(worker: Worker) -> None:
+    """Run a worker; the first signal stops it, the second aborts."""
+    loop = asyncio.get_running_loop()
+
+    def told() -> None:
+        (worker.abort if worker.plan.stopping else worker.stop)()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told)
+    try:
+        await worker.run()
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,55 @@
+"""Schedules that code declares: which task, with which arguments, when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fairlead.aio.database import AsyncDatabase
+from fairlead.errors import InvalidArgument
+from fairlead.tasks.task import Sending, Task
+from fairlead.values import Send
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    name: str
+    queue: str
+    message: Send
+    when: Mapping[str, Any]
+    missed: str
+    overlap: str
+
+    @classmethod
+    def of(
+        cls,
+        task: Task[..., Any] | Sending[...],
+        args: Mapping[str, Any],
+        name: str | None,
+        when: Mapping[str, Any],
+        missed: str,
+        overlap: str,
+    ) -> Declared:
+        if not isinstance(task, Task | Sending):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgument(f"a schedule sends a task: decorate {task!r} with @app.task")
+        sending = task.with_options() if isinstance(task, Task) else task
+        message = sending.message(**args)
+        return cls(name or sending.task.name, sending.queue, message, when, missed, overlap)
+
+    async def store(self, db: AsyncDatabase, owner: str) -> None:
+        """Write it down, unless it is there as it is."""
+        given = {k: v for k, v in asdict(self.message).items() if k not in _NOT_OF_A_SCHEDULE}
+        await db.schedule(self.name).set(
+            self.queue,
+            self.message.body,
+            **self.when,
+            missed=self.missed,
+            overlap=self.overlap,
+            owner=owner,
+            **given,
+        )
+
+
+# The schedule itself says when, and its overlap guard needs the key.
+_NOT_OF_A_SCHEDULE = {"body", "delay", "at", "key", "on_conflict", "debounce", "max_wait", "group"}

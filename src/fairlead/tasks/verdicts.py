@@ -1,0 +1,149 @@
+"""What becomes of a message after its handler: a value, decided here and carried out elsewhere."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from fairlead.errors import InvalidArgument
+from fairlead.operations.receiving import KEEP
+from fairlead.values import Backoff, Duration, Moment
+
+Kind = Literal["ack", "complete", "fail", "kill", "defer", "release", "settled", "lost"]
+Retries = Backoff | None
+RetryRule = Retries | Mapping[type[BaseException], Retries]
+TRACEBACK_CHARS = 20_000
+
+
+class Signal(Exception):
+    """What a handler raises to say what becomes of its message."""
+
+
+class Defer(Signal):
+    """Not now: run it again later. No failure; attempts start at 0 again. ``memo`` is saved work:
+    kept when omitted, cleared by None."""
+
+    def __init__(
+        self, delay: Duration | None = None, *, at: Moment | None = None, memo: Any = KEEP
+    ) -> None:
+        super().__init__("deferred")
+        self.delay, self.at, self.memo = delay, at, memo
+
+
+class Retry(Signal):
+    """It failed: try again, after ``delay`` seconds or as the task's ``retry`` says."""
+
+    def __init__(self, error: str = "asked for a retry", *, delay: Duration | None = None) -> None:
+        super().__init__(error)
+        self.delay = delay
+
+
+class GiveUp(Signal):
+    """It will never work: dead at once, whatever attempts are left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    kind: Kind
+    result: Any = None
+    error: str = ""
+    details: Any = None  # for the failure log: {"traceback": …}
+    delay: float | None = None  # of fail: None is the queue's own back-off
+    at: Moment | None = None
+    memo: Any = KEEP
+    final: bool = False  # the message is dead after this
+
+
+ACK = Verdict("ack")
+RELEASE = Verdict("release")
+SETTLED = Verdict("settled")  # the handler acked it itself, in its transaction
+
+
+def seconds(value: Duration) -> float:
+    return value.total_seconds() if isinstance(value, timedelta) else float(value)
+
+
+def delay_of(backoff: Backoff, attempts: int, chance: Callable[[], float] = random.random) -> float:
+    """Seconds until the next try, after try number ``attempts``."""
+    most = seconds(backoff.maximum)
+    # The exponent is bounded: a message that was tried a thousand times must not overflow.
+    wait = min(most, seconds(backoff.initial) * backoff.factor ** min(attempts - 1, 63))
+    return wait * (1 - backoff.jitter * chance())
+
+
+class RetryPolicy:
+    """A task's ``retry=``: one back-off, or one per type of exception; None means no retry."""
+
+    def __init__(self, rule: RetryRule | Literal[False], task: str) -> None:
+        self.rules: list[tuple[type[BaseException], Retries]] = []
+        self.default: Retries | Literal[True] = True  # True: as the queue says
+        self.max_attempts: int | None = None
+        if isinstance(rule, Backoff):
+            self.default = check_backoff(rule, task)
+            self.max_attempts = rule.max_attempts
+        elif rule is False:
+            self.default = None
+        elif isinstance(rule, Mapping):
+            for kind, backoff in rule.items():
+                if backoff is not None:
+                    check_backoff(backoff, task)
+                self.rules.append((kind, backoff))
+            # The most special type first, so that the order of writing does not matter.
+            self.rules.sort(key=lambda item: -len(item[0].__mro__))
+        elif rule is not None:
+            raise InvalidArgument(
+                f"{task}: retry= takes a fairlead.Backoff(…), a mapping of exception types to "
+                f"back-offs (None: no retry), or False, not {rule!r}"
+            )
+
+    def for_error(self, error: BaseException) -> Retries | Literal[True]:
+        for kind, backoff in self.rules:
+            if isinstance(error, kind):
+                return backoff
+        return self.default
+
+    def judge(self, error: BaseException, attempts: int, most: int) -> Verdict:
+        """After ``attempts`` of ``most`` (0: no end) tries."""
+        text, details = describe(error)
+        if isinstance(error, Defer):
+            delay = None if error.delay is None else seconds(error.delay)
+            return Verdict("defer", delay=delay, at=error.at, memo=error.memo)
+        if isinstance(error, GiveUp):
+            return Verdict("kill", error=text, final=True)
+        backoff = self.for_error(error)
+        if backoff is None:
+            return Verdict("kill", error=text, details=details, final=True)
+        delay = None
+        if backoff is not True:
+            if backoff.max_attempts:
+                most = backoff.max_attempts
+            if most and attempts >= most:
+                return Verdict("kill", error=text, details=details, final=True)
+            delay = delay_of(backoff, attempts)
+        if isinstance(error, Retry):
+            details = None
+            delay = delay if error.delay is None else seconds(error.delay)
+        return Verdict("fail", error=text, details=details, delay=delay, final=0 < most <= attempts)
+
+
+def check_backoff(backoff: Any, task: str) -> Backoff:
+    if not isinstance(backoff, Backoff):
+        raise InvalidArgument(f"{task}: retry= takes a fairlead.Backoff(…), not {backoff!r}")
+    if not 0 <= backoff.jitter <= 1:
+        raise InvalidArgument(f"{task}: jitter is a part of the delay, from 0 to 1")
+    if backoff.max_attempts is not None and backoff.max_attempts < 0:
+        raise InvalidArgument(f"{task}: max_attempts must not be negative (0: no end)")
+    return backoff
+
+
+def describe(error: BaseException) -> tuple[str, Any]:
+    """(one line, details for the failure log) of an exception."""
+    if isinstance(error, Signal):
+        return str(error) or type(error).__name__, None
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    lines = "".join(traceback.format_exception(error))
+    return text, {"traceback": lines[-TRACEBACK_CHARS:]}

@@ -1,0 +1,136 @@
+"""Carry out verdicts: acks in batches, riding on receives; the others one by one.
+
+Nothing is dropped when the database is away: acks stay in line and are repeated. An ack that finds
+its lease lost has changed nothing; that is logged and not an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fairlead.aio.database import AsyncDatabase
+from fairlead.aio.leased import AsyncLeasedMessage
+from fairlead.errors import DatabaseError, LeaseLost, UsageError
+from fairlead.retrying import pause
+from fairlead.tasks.verdicts import Verdict
+from fairlead.values import Message
+from fairlead.worker.work import Work
+
+log = logging.getLogger("fairlead.worker")
+
+
+class Settler:
+    def __init__(self, db: AsyncDatabase, lost: Callable[[str, int], None]) -> None:
+        self._db = db
+        self._lost = lost
+        self.acks: dict[str, list[AsyncLeasedMessage]] = {}
+        self._unsure: set[int] = set()  # acks that may have been carried out already
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def settle(self, work: Work, verdict: Verdict) -> None:
+        kind = verdict.kind
+        if kind == "ack":
+            message = work.message
+            waiting = self.acks.get(message.queue)
+            if waiting is None:
+                waiting = self.acks[message.queue] = []
+            waiting.append(message)
+        elif kind not in ("settled", "lost"):
+            self.begin(work.message, verdict)
+
+    def begin(self, message: AsyncLeasedMessage, verdict: Verdict) -> None:
+        """Carry out one verdict, however long the database is away."""
+        task = asyncio.get_running_loop().create_task(self._one(message, verdict))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- acks ----------------------------------------------------------------------------------
+    def take(self, queue: str) -> list[AsyncLeasedMessage]:
+        """The acks of one queue, for a receive to carry."""
+        return self.acks.pop(queue, [])
+
+    def put_back(self, queue: str, messages: Sequence[AsyncLeasedMessage], unsure: bool) -> None:
+        if unsure:
+            self._unsure.update(message.id for message in messages)
+        if messages:
+            self.acks[queue] = [*messages, *self.acks.get(queue, [])]
+
+    def acked(self, messages: Sequence[Message], lost: Sequence[Message]) -> None:
+        """The database has answered."""
+        if self._unsure:
+            lost = [message for message in lost if message.id not in self._unsure]
+            self._unsure.difference_update(message.id for message in messages)
+        for message in lost:
+            self._lost(message.queue, 1)
+            log.warning(
+                "message %d of %s was done after its lease had been lost; it may run again",
+                message.id,
+                message.queue,
+            )
+
+    async def flush(self) -> None:
+        """Ack what waits, in one statement per queue. Raises DatabaseError; then it still waits."""
+        for queue in list(self.acks):
+            messages = self.take(queue)
+            try:
+                answer = await self._db.queue(queue).ack(messages)
+            except DatabaseError:
+                self.put_back(queue, messages, unsure=True)
+                raise
+            self.acked(messages, answer.lost)
+
+    # --- the others ------------------------------------------------------------------------------
+    async def _one(self, message: AsyncLeasedMessage, verdict: Verdict) -> None:
+        attempt = 0
+        while True:
+            try:
+                await self._carry_out(message, verdict)
+                return
+            except LeaseLost as error:
+                # After a repetition it may be our own doing.
+                if not attempt:
+                    self._lost(message.queue, 1)
+                    log.warning("%s", error)
+                return
+            except UsageError as error:
+                # What the handler asked for cannot be done: a result that is no JSON, say.
+                log.error("message %d of %s: %s", message.id, message.queue, error)
+                if verdict.kind in ("fail", "release"):
+                    return  # its queue was dropped
+                verdict = Verdict("fail", error=f"{type(error).__name__}: {error}")
+            except DatabaseError as error:
+                log.debug("message %d: %s", message.id, error)
+                attempt += 1
+                await asyncio.sleep(min(4 * pause(min(attempt + 3, 10)), 1.0))
+
+    async def _carry_out(self, message: AsyncLeasedMessage, verdict: Verdict) -> None:
+        if verdict.kind == "complete":
+            await message.complete(verdict.result)
+        elif verdict.kind == "fail":
+            await message.fail(verdict.error, delay=verdict.delay, details=verdict.details)
+        elif verdict.kind == "kill":
+            await message.kill(verdict.error, details=verdict.details)
+        elif verdict.kind == "defer":
+            await message.defer(verdict.delay, at=verdict.at, memo=verdict.memo)
+        else:
+            await message.release()
+
+    async def release(self, messages: Sequence[AsyncLeasedMessage]) -> None:
+        """Give back unworked messages, in one statement per queue."""
+        queues: dict[str, list[Any]] = {}
+        for message in messages:
+            queues.setdefault(message.queue, []).append(message)
+        for queue, mine in queues.items():
+            await self._db.queue(queue).release(mine)
+
+    async def idle(self) -> None:
+        """Wait until all that was begun is carried out."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    @property
+    def pending(self) -> int:
+        return sum(map(len, self.acks.values())) + len(self._tasks)

@@ -1,0 +1,103 @@
+"""Plain functions run in threads of the worker: as many as handlers run at once.
+
+Not a ThreadPoolExecutor: that makes a future and wakes the event loop for each call, and its size
+is fixed, where a handler that has given its slot away needs one thread more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import ctypes
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from fairlead.tasks.verdicts import Verdict
+from fairlead.worker.work import Work
+
+
+class Interrupted(BaseException):
+    """Raised inside a handler that has to leave: its time is over, its lease is lost, or the worker
+    stops. A BaseException, so that ``except Exception`` in a handler lets it pass."""
+
+
+class Threads:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        call: Callable[[Work], Verdict],
+        finished: Callable[[Work, Verdict], None],
+    ) -> None:
+        self._loop = loop
+        self._call = call
+        self._finished = finished
+        self._works: SimpleQueue[Work | None] = SimpleQueue()
+        self._ended: deque[tuple[Work, Verdict]] = deque()
+        self._told = False  # the event loop will come and collect
+        self._threads = 0
+        self._busy = 0  # works that were given to the threads and not collected
+
+    def start(self, work: Work) -> None:
+        self._busy += 1
+        if self._busy > self._threads:
+            self._threads += 1
+            # A daemon: a handler that never returns must not keep the process from ending.
+            threading.Thread(target=self._run, name="fairlead-handler", daemon=True).start()
+        self._works.put(work)
+
+    def _run(self) -> None:
+        ident = threading.get_ident()
+        while True:
+            work = self._works.get()
+            if work is None:
+                return
+            lock = threading.Lock()
+            current = [True]
+
+            def halt(lock: threading.Lock = lock, current: list[bool] = current) -> None:
+                with lock:
+                    if current[0]:
+                        _raise_in(ident, Interrupted)
+
+            work.halt = halt
+            verdict: Verdict | None = None
+            try:
+                if work.cancelled is not None:
+                    raise Interrupted
+                verdict = contextvars.Context().run(self._call, work)
+                with lock:
+                    current[0] = False
+            except BaseException as error:
+                # The handler's own errors are a verdict already. This is an interruption, perhaps
+                # one that came when the handler had just ended.
+                while True:
+                    with contextlib.suppress(Interrupted):
+                        with lock:
+                            current[0] = False
+                        break
+                if verdict is None:
+                    verdict = work.verdict_of(error)
+            self._ended.append((work, verdict))
+            if not self._told:
+                self._told = True
+                with contextlib.suppress(RuntimeError):  # the event loop has closed: nobody asks
+                    self._loop.call_soon_threadsafe(self._collect)
+
+    def _collect(self) -> None:
+        self._told = False
+        while self._ended:
+            work, verdict = self._ended.popleft()
+            self._busy -= 1
+            self._finished(work, verdict)
+
+    def close(self) -> None:
+        for _ in range(self._threads):
+            self._works.put(None)
+
+
+def _raise_in(ident: int, error: type[BaseException]) -> None:
+    """Raise in another thread, as soon as it runs Python code: a sleep or a read ends first."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(error))

@@ -1,0 +1,50 @@
+"""What a worker does on the side: send what schedules say is due, and keep the database tidy."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING
+
+from fairlead.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from fairlead.worker.runtime import Worker
+
+log = logging.getLogger("fairlead.worker")
+LOOK = 5.0  # seconds after which a schedule that somebody added is noticed
+TIDY = 60.0  # seconds between two rounds of maintenance, of each worker
+
+
+class Upkeep:
+    def __init__(self, worker: Worker) -> None:
+        self._db = worker.db
+        self._loop = worker.loop
+        self._said: dict[str, str] = {}  # schedules whose error was logged
+
+    async def run(self) -> None:
+        """Until cancelled. The database's absence is the worker's business."""
+        tidy = self._loop.time() + random.uniform(0.5, 1) * TIDY
+        while True:
+            wait = LOOK
+            try:
+                wait = await self._schedules()
+                if self._loop.time() >= tidy:
+                    await self._maintain()
+                    tidy = self._loop.time() + random.uniform(0.5, 1) * TIDY
+            except DatabaseError as error:
+                log.debug("upkeep has to wait: %s", error)
+            await asyncio.sleep(wait)
+
+    async def _schedules(self) -> float:
+        done = await self._db.run_schedules()
+        for name, error in done.errors:
+            if self._said.get(name) != error:
+                log.error("schedule %s: %s", name, error)
+        self._said = dict(done.errors)
+        return LOOK if done.next_in is None else min(LOOK, max(done.next_in, 0.001))
+
+    async def _maintain(self) -> None:
+        while (await self._db.maintain()).more:
+            await asyncio.sleep(0.1)  # others want the database, too

@@ -1,0 +1,127 @@
+"""One delivery that a worker holds, from its receive to its verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fairlead.aio.leased import AsyncLeasedMessage
+from fairlead.errors import LeaseLost, TaskTimeout
+from fairlead.sync.leased import LeasedMessage
+from fairlead.tasks.context import AnyContext, AsyncContext, Context, Run
+from fairlead.tasks.task import MAX_ATTEMPTS, Task
+from fairlead.tasks.verdicts import ACK, RELEASE, SETTLED, Verdict
+from fairlead.values import row_of
+
+if TYPE_CHECKING:
+    from fairlead.worker.heart import Pulse
+    from fairlead.worker.runtime import Worker
+
+TIMEOUT, LOST, STOP = "timeout", "lost", "stop"  # why a handler is cancelled
+
+
+class Work(Run):
+    """A message, the task that handles it, and the slot it runs in."""
+
+    __slots__ = ("_context", "_slot", "halt", "message", "pulse", "since", "task", "worker")
+
+    def __init__(
+        self, worker: Worker, task: Task[..., Any], message: AsyncLeasedMessage, pulse: Pulse
+    ) -> None:
+        super().__init__()
+        self.worker = worker
+        self.task = task
+        self.message = message
+        self.pulse = pulse  # of the permit under which it was received
+        self.since = 0.0  # when its handler started
+        self.halt: Callable[[], Any] | None = None  # makes its handler leave
+        self._context: AnyContext | None = None
+        self._slot = True
+
+    @property
+    def context(self) -> AnyContext:
+        if self._context is None:
+            db = self.worker.app.db
+            if self.task.is_async:
+                self._context = AsyncContext(self.task.name, self.message, self, db)
+            else:
+                queue = db.queue(self.message.queue)
+                message = LeasedMessage(queue, row_of(self.message))
+                self._context = Context(self.task.name, message, self, db)
+        return self._context
+
+    def know(self, context: AnyContext) -> None:
+        self._context = context
+
+    @property
+    def most(self) -> int:
+        """After how many attempts it is dead; 0: never."""
+        override = self.message.headers.get(MAX_ATTEMPTS)
+        if isinstance(override, int):
+            return override
+        most = self.task.retry.max_attempts
+        return self.worker.max_attempts[self.message.queue] if most is None else most
+
+    # --- cancelling ----------------------------------------------------------------------------
+    def cancel(self, why: str) -> None:
+        """Tell the handler to leave. Called in the event loop."""
+        if self.cancelled is None:
+            self.cancelled = why
+            if self.halt is not None:
+                self.halt()
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End it when its time is over; a handler may have asked for more meanwhile."""
+        if self.deadline is None or self.since < 0:
+            return
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            self.cancel(TIMEOUT)
+        else:
+            loop.call_later(left, self.watch, loop)
+
+    def verdict_of(self, error: BaseException) -> Verdict:
+        """What becomes of the message, after its handler ended with this error."""
+        if self.cancelled == LOST or isinstance(error, LeaseLost):
+            return Verdict("lost", error=str(error))
+        if self.settled:
+            return SETTLED
+        if self.cancelled == STOP:
+            return RELEASE
+        if self.cancelled == TIMEOUT:
+            error = TaskTimeout(f"{self.task.name} took longer than {self.task.timeout:g} s")
+        return self.task.retry.judge(error, self.message.attempts, self.most)
+
+    def verdict_for(self, value: Any) -> Verdict:
+        """What becomes of the message, after its handler returned this."""
+        if self.settled:
+            return SETTLED
+        if self.task.returns is None:
+            return ACK
+        where = f"what {self.task.name} returns"
+        return Verdict("complete", result=self.task.returns.write(value, where))
+
+    # --- the slot ------------------------------------------------------------------------------
+    def give_slot(self) -> None:
+        if self._slot:
+            self._slot = False
+            self.worker.soon(self.worker.slot_given)
+
+    def regain_slot(self) -> None:
+        free = threading.Event()
+        self.worker.soon(self.worker.slot_wanted, free.set)
+        free.wait()
+        self._slot = True
+
+    async def regain_slot_async(self) -> None:
+        free = asyncio.Event()
+        self.worker.slot_wanted(free.set)
+        await free.wait()
+        self._slot = True
+
+    @property
+    def holds_slot(self) -> bool:
+        return self._slot
