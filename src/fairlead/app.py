@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
+import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from fairlead.aio.database import AsyncDatabase, connect_async
 from fairlead.errors import InvalidArgument
+from fairlead.schedules import Missed, Overlap
 from fairlead.sync.database import Database, connect
 from fairlead.tasks.context import AsyncContext, Context
-from fairlead.tasks.middleware import Middleware, overriding
+from fairlead.tasks.middleware import Middleware, entered, overriding
 from fairlead.tasks.schedules import Declared
 from fairlead.tasks.task import Executor, FromArguments, Sending, Task, TaskOptions
 from fairlead.tasks.verdicts import RetryRule
@@ -45,7 +49,9 @@ class App:
     """Tasks and the database they are sent through. Nothing is opened before the first call.
 
     The options are those of ``fairlead.connect``. ``name`` marks the schedules that this
-    application declares, so that those it no longer declares can be removed."""
+    application declares, so that those it no longer declares can be removed. ``telemetry`` is for
+    OpenTelemetry: by default it is used in a program that has set it up, True insists on it, False
+    refuses it."""
 
     def __init__(
         self,
@@ -53,6 +59,7 @@ class App:
         *,
         name: str = "app",
         middleware: Sequence[Middleware] = (),
+        telemetry: bool | None = None,
         **options: Any,
     ) -> None:
         if url == "sqlite://":
@@ -63,7 +70,11 @@ class App:
         self.url = url
         self.name = name
         self.tasks: dict[str, Task[..., Any]] = {}
-        self.middleware: list[Middleware] = list(middleware)
+        self._middleware: list[Middleware] = list(middleware)
+        self._telemetry = telemetry
+        self._observing = threading.Lock()
+        if telemetry:
+            self._observe()
         self._declared: dict[str, Declared] = {}
         self._options = options
         self._db: Database | None = None
@@ -84,6 +95,8 @@ class App:
     @overload
     def task(
         self,
+        function: None = None,
+        /,
         *,
         name: str | None = None,
         queue: str = "default",
@@ -126,6 +139,35 @@ class App:
         self.tasks[task.name] = task
         return task
 
+    @property
+    def middleware(self) -> list[Middleware]:
+        """What hangs onto sending and handling; append to it before a worker is made."""
+        # A program may set up OpenTelemetry long after it has made its App, so look each time.
+        if self._telemetry is None and _observed():
+            with self._observing:
+                if self._telemetry is None:
+                    self._observe()
+        return self._middleware
+
+    def _observe(self) -> None:
+        try:
+            from fairlead.telemetry import Telemetry  # here: it needs a package that few have
+        except ImportError as error:
+            raise InvalidArgument(
+                "telemetry=True needs the OpenTelemetry API: install opentelemetry-api, or "
+                f"Fairlead with its extra [otel] ({error})"
+            ) from error
+        if not any(isinstance(one, Telemetry) for one in self._middleware):
+            self._middleware.insert(0, Telemetry())  # around all others
+        self._telemetry = True
+
+    def around_send(
+        self, task: Task[..., Any], queue: str, count: int
+    ) -> AbstractContextManager[Any]:
+        """What the middleware puts around a call that sends."""
+        hooks = overriding(self.middleware, "around_send")
+        return entered(hooks, task, queue, count) if hooks else nullcontext()
+
     def sending(self, task: Task[..., Any], message: Send) -> None:
         """Let the middleware see a message before it is sent."""
         for hook in overriding(self.middleware, "sending"):
@@ -140,8 +182,8 @@ class App:
         args: Mapping[str, Any] | None = None,
         timezone: str = "UTC",
         name: str | None = None,
-        missed: str = "once",
-        overlap: str = "skip",
+        missed: Missed = "once",
+        overlap: Overlap = "skip",
     ) -> None:
         """Send ``task`` at the times of a cron expression, with these arguments, each time once
         however many workers run. The workers store it when they start."""
@@ -154,8 +196,8 @@ class App:
         *,
         args: Mapping[str, Any] | None = None,
         name: str | None = None,
-        missed: str = "once",
-        overlap: str = "skip",
+        missed: Missed = "once",
+        overlap: Overlap = "skip",
     ) -> None:
         """Send ``task`` every so many seconds."""
         self._declare(task, args, name, {"every": interval}, missed, overlap)
@@ -177,8 +219,8 @@ class App:
         args: Mapping[str, Any] | None,
         name: str | None,
         when: Mapping[str, Any],
-        missed: str,
-        overlap: str,
+        missed: Missed,
+        overlap: Overlap,
     ) -> None:
         declared = Declared.of(task, args or {}, name, when, missed, overlap)
         if declared.name in self._declared:
@@ -273,3 +315,15 @@ async def run_until_signalled(worker: Worker) -> None:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+
+
+def _observed() -> bool:
+    """Has this program set up OpenTelemetry? One that has not even imported it has not, and asking
+    costs nothing. The providers of the API itself do nothing; the SDK's and others' do."""
+    for module, getter in (("trace", "get_tracer_provider"), ("metrics", "get_meter_provider")):
+        found = getattr(sys.modules.get(f"opentelemetry.{module}"), getter, None)
+        if found is not None and not type(found()).__module__.startswith(
+            ("opentelemetry.trace", "opentelemetry.metrics")
+        ):
+            return True
+    return False

@@ -10,12 +10,15 @@ from fairlead.aio.events import AsyncEvents
 from fairlead.aio.group import AsyncGroup
 from fairlead.aio.queue import AsyncPermit, AsyncQueue
 from fairlead.aio.running import AsyncOwnRunner, ThreadRunner
+from fairlead.aio.schedule import AsyncSchedule, follow
 from fairlead.aio.waiting import AsyncHub
 from fairlead.aio.waking import waker_for
 from fairlead.connecting import Options, target
-from fairlead.operations import check, groups, insight, queues
+from fairlead.operations import check, groups, insight, queues, schedules, ticking
 from fairlead.operations.call import Call, Core
 from fairlead.operations.groups import OnDead
+from fairlead.permits import PermitStatus
+from fairlead.schedules import ScheduleStatus, Ticked
 from fairlead.values import Duration, GroupStatus, Maintained, Stats, Step
 
 
@@ -93,6 +96,19 @@ class AsyncDatabase:
         """The groups that are open, by name."""
         return await self.runner.run(groups.groups(self.core, limit))
 
+    def schedule(self, name: str) -> AsyncSchedule:
+        """A handle on a schedule; no I/O."""
+        return AsyncSchedule(self.core, self.runner, name)
+
+    async def schedules(self) -> list[ScheduleStatus]:
+        """All schedules, by name."""
+        return await self.runner.run(schedules.schedules(self.core))
+
+    async def run_schedules(self, limit: int = 100) -> Ticked:
+        """Send what the schedules have due, up to ``limit`` of them. Any number of workers may do
+        so at once: each tick is sent exactly once."""
+        return await follow(self.runner, ticking.run(self.core, limit))
+
     def batch(self) -> AsyncBatch:
         """Collect sends and policy changes over many queues and run them in one transaction."""
         return AsyncBatch(self.core, self.runner)
@@ -116,6 +132,10 @@ class AsyncDatabase:
         check.microseconds(ttl, "ttl")
         id = await self.runner.run(queues.permit_create(self.core, name, ttl))
         return AsyncPermit(self.core, self.runner, id, ttl)
+
+    async def permits(self) -> list[PermitStatus]:
+        """The live workers: whose permits have not expired, by age, with their leases."""
+        return await self.runner.run(queues.permits(self.core))
 
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; the names of the migrations that were applied."""

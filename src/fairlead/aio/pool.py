@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 
 from fairlead.drivers.base import AsyncDriver
 from fairlead.errors import DatabaseUnavailable
 from fairlead.sync.pool import STALE
+
+
+@contextlib.contextmanager
+def watched(driver: AsyncDriver, patience: float | None) -> Generator[None]:
+    """Close the driver's socket under whoever waits longer: a peer that swallows what we send, and
+    acknowledges it, is noticed by no time-out of TCP's."""
+    if patience is None:
+        yield
+        return
+    watch = asyncio.get_running_loop().call_later(patience, driver.abort)
+    try:
+        yield
+    finally:
+        watch.cancel()
 
 
 class AsyncPool:
@@ -23,6 +38,7 @@ class AsyncPool:
         self._free = asyncio.Semaphore(size)
         self._idle: list[tuple[AsyncDriver, float]] = []
         self._closed = False
+        self.patience: float | None = None  # seconds an answer may take; None: as long as it likes
 
     async def acquire(self) -> AsyncDriver:
         """A connection for the caller alone; wait for one if all are taken."""
@@ -50,7 +66,8 @@ class AsyncPool:
 
     async def _alive(self, driver: AsyncDriver) -> bool:
         try:
-            await driver.execute("SELECT 1", ())
+            with watched(driver, self.patience):
+                await driver.execute("SELECT 1", ())
         except BaseException as error:
             await driver.close()
             if driver.code(error) is None:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
-from fairlead.aio.pool import AsyncPool
+from fairlead.aio.pool import AsyncPool, watched
 from fairlead.connecting import Options, Target
 from fairlead.drivers.base import AsyncDriver
 from fairlead.drivers.yours import ThreadlessDriver, async_driver_for
@@ -51,10 +51,11 @@ class AsyncOwnRunner:
         while True:
             driver = await self._pool.acquire()
             try:
-                if not self._ready and call.needs_schema:
-                    await arun(self._target.backend.check(), driver, own=True)
-                    self._ready = True
-                value = await arun(call.start(), driver, own=True)
+                with watched(driver, self._pool.patience):
+                    if not self._ready and call.needs_schema:
+                        await arun(self._target.backend.check(), driver, own=True)
+                        self._ready = True
+                    value = await arun(call.start(), driver, own=True)
             except BaseException as error:
                 code = driver.code(error)
                 verdict = judge(self._target.backend, code, error, call, attempt)
@@ -75,6 +76,10 @@ class AsyncOwnRunner:
                 return value
             await asyncio.sleep(pause(attempt))
             attempt += 1
+
+    def be_patient(self, seconds: float) -> None:
+        """An answer may take so long; then the connection is given up."""
+        self._pool.patience = seconds
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Any]:

@@ -151,7 +151,11 @@ class AsyncPostgresWaker(AsyncWaker):
 
     async def ticket(self, queue: str, woken: asyncio.Event | None = None) -> AsyncTicket:
         ticket = await super().ticket(queue, woken)
-        await self.stay(ticket)
+        try:
+            await self.stay(ticket)
+        except BaseException:
+            await super().leave(ticket)
+            raise
         return ticket
 
     async def _connect(self) -> None:
@@ -187,7 +191,11 @@ class AsyncPostgresWaker(AsyncWaker):
         if self._listening is None or now - self._said.get(ticket.queue, -RENEW) < RENEW:
             return
         self._said[ticket.queue] = now
-        await self._say(ticket.queue, SLEEP_US)
+        try:
+            await self._say(ticket.queue, SLEEP_US)
+        except BaseException:
+            self._said.pop(ticket.queue, None)
+            raise
 
     async def leave(self, ticket: AsyncTicket) -> bool:
         last = await super().leave(ticket)

@@ -72,6 +72,10 @@ class AsyncmyDriver:
             except Exception:
                 self.connection.close()
 
+    def abort(self) -> None:
+        """Whoever waits for an answer on this connection gets an error now."""
+        self.connection.close()
+
     def code(self, error: BaseException) -> str | None:
         if isinstance(error, asyncio.IncompleteReadError | ConnectionError):
             return GONE

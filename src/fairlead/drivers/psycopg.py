@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -110,6 +112,13 @@ class AsyncPsycopgDriver:
 
     async def close(self) -> None:
         await self.connection.close()
+
+    def abort(self) -> None:
+        """Whoever waits for an answer on this connection gets an error now. (Cancelling would ask
+        the server first, which does not answer.)"""
+        if not self.connection.closed:
+            with socket.socket(fileno=os.dup(self.connection.fileno())) as copy:
+                copy.shutdown(socket.SHUT_RDWR)
 
     def code(self, error: BaseException) -> str | None:
         return _code(error)

@@ -167,7 +167,11 @@ class PostgresWaker(Watched):
     def ticket(self, queue: str, woken: threading.Event | None = None) -> Ticket:
         ticket = super().ticket(queue, woken)
         self._tried.wait(1.0)
-        self.stay(ticket)
+        try:
+            self.stay(ticket)
+        except BaseException:
+            super().leave(ticket)
+            raise
         return ticket
 
     def stay(self, ticket: Ticket) -> None:
@@ -180,7 +184,11 @@ class PostgresWaker(Watched):
             if now - self._said.get(ticket.queue, -RENEW) < RENEW:
                 return
             self._said[ticket.queue] = now
-        self._say(ticket.queue, listening.pid, SLEEP_US)
+        try:
+            self._say(ticket.queue, listening.pid, SLEEP_US)
+        except BaseException:
+            self._said.pop(ticket.queue, None)
+            raise
 
     def leave(self, ticket: Ticket) -> bool:
         last, listening = super().leave(ticket), self._listening

@@ -44,17 +44,20 @@ class Run:
 class AnyContext:
     """What both kinds of context have."""
 
-    __slots__ = ("_db", "message", "run", "task")
-    message: Message
+    __slots__ = ("_db", "_message", "run", "task")
 
     def __init__(self, task: str, message: Any, run: Run, db: Database) -> None:
         self.task = task  # the task's name
-        self.message = message
+        self._message = message
         self.run = run
         self._db = db
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.task} message {self.message.id}>"
+
+    @property
+    def message(self) -> Message:
+        return self._message
 
     @property
     def queue(self) -> str:
@@ -92,7 +95,11 @@ class Context(AnyContext):
     """The context of a plain function. Name a parameter with this annotation to get it."""
 
     __slots__ = ()
-    message: LeasedMessage
+
+    @property
+    def message(self) -> LeasedMessage:
+        """The message and its lease."""
+        return self._message
 
     def extend(self, more: Duration) -> None:
         """This needs longer: the lease, and the timeout if there is one, end ``more`` seconds from
@@ -129,7 +136,11 @@ class AsyncContext(AnyContext):
     """The context of a coroutine function. Name a parameter with this annotation to get it."""
 
     __slots__ = ()
-    message: AsyncLeasedMessage
+
+    @property
+    def message(self) -> AsyncLeasedMessage:
+        """The message and its lease."""
+        return self._message
 
     async def extend(self, more: Duration) -> None:
         """This needs longer: the lease, and the timeout if there is one, end ``more`` seconds from

@@ -1,7 +1,9 @@
-"""What an application may hang onto sending and handling: one class, four hooks that do nothing."""
+"""What an application may hang onto sending and handling: one class of hooks that do nothing."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,14 @@ if TYPE_CHECKING:
 
 class Middleware:
     """Override what you need. Hooks run in the order in which the middlewares were added; an error
-    in ``sending`` or ``handling`` is the sender's or the handler's, one in the others is logged."""
+    in ``around_send``, ``sending`` or ``handling`` is the sender's or the handler's, one in the
+    others is logged."""
+
+    def around_send(
+        self, task: Task[Any, Any], queue: str, count: int
+    ) -> AbstractContextManager[Any] | None:
+        """Around each call that sends, in the sender's thread or task: a context manager for
+        ``count`` messages together. Inside it ``sending`` is called for each of them."""
 
     def sending(self, task: Task[Any, Any], message: Send) -> None:
         """Before a message is sent, in the sender's thread. Change ``message`` in place: add a
@@ -39,3 +48,14 @@ def overriding(hooks: list[Middleware], name: str) -> list[Any]:
     """The bound hooks that somebody has really overridden: the others cost nothing."""
     base = getattr(Middleware, name)
     return [getattr(hook, name) for hook in hooks if getattr(type(hook), name, base) is not base]
+
+
+@contextlib.contextmanager
+def entered(hooks: Sequence[Any], *args: Any) -> Generator[None]:
+    """Inside the context managers that the hooks give; those that give None take no part."""
+    with contextlib.ExitStack() as stack:
+        for hook in hooks:
+            block = hook(*args)
+            if block is not None:
+                stack.enter_context(block)
+        yield

@@ -8,6 +8,7 @@ from typing import Any
 
 from fairlead.aio.database import AsyncDatabase
 from fairlead.errors import InvalidArgument
+from fairlead.schedules import Missed, Overlap
 from fairlead.tasks.task import Sending, Task
 from fairlead.values import Send
 
@@ -18,8 +19,8 @@ class Declared:
     queue: str
     message: Send
     when: Mapping[str, Any]
-    missed: str
-    overlap: str
+    missed: Missed
+    overlap: Overlap
 
     @classmethod
     def of(
@@ -28,8 +29,8 @@ class Declared:
         args: Mapping[str, Any],
         name: str | None,
         when: Mapping[str, Any],
-        missed: str,
-        overlap: str,
+        missed: Missed,
+        overlap: Overlap,
     ) -> Declared:
         if not isinstance(task, Task | Sending):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidArgument(f"a schedule sends a task: decorate {task!r} with @app.task")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, get_type_hints
 
@@ -35,6 +36,9 @@ class Home(Protocol):
     def db(self) -> Database: ...
     @property
     def async_db(self) -> AsyncDatabase: ...
+    def around_send(
+        self, task: Task[..., Any], queue: str, count: int
+    ) -> AbstractContextManager[Any]: ...
     def sending(self, task: Task[..., Any], message: Send) -> None: ...
 
 
@@ -179,16 +183,25 @@ class Sending(Generic[P]):
         return self._message(args, kwargs)
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
-        return self._queue().send_many([self._message(args, kwargs)])[0]
+        with self._around(1):
+            return self._queue().send_many([self._message(args, kwargs)])[0]
 
     async def send_async(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
-        return (await self._async_queue().send_many([self._message(args, kwargs)]))[0]
+        with self._around(1):
+            return (await self._async_queue().send_many([self._message(args, kwargs)]))[0]
 
     def send_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Sent]:
-        return self._queue().send_many(self._messages(calls))
+        calls = list(calls)
+        with self._around(len(calls)):
+            return self._queue().send_many(self._messages(calls))
 
     async def send_many_async(self, calls: Iterable[Mapping[str, Any]]) -> list[Sent]:
-        return await self._async_queue().send_many(self._messages(calls))
+        calls = list(calls)
+        with self._around(len(calls)):
+            return await self._async_queue().send_many(self._messages(calls))
+
+    def _around(self, count: int) -> AbstractContextManager[Any]:
+        return self.task.home.around_send(self.task, self.queue, count)
 
     def _messages(self, calls: Iterable[Mapping[str, Any]]) -> list[Send]:
         messages: list[Send] = []

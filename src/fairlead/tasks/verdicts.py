@@ -92,6 +92,9 @@ class RetryPolicy:
                 if backoff is not None:
                     check_backoff(backoff, task)
                 self.rules.append((kind, backoff))
+            # The message itself must last as long as the most patient of them.
+            given = [b.max_attempts for _, b in self.rules if b and b.max_attempts is not None]
+            self.max_attempts = (0 if 0 in given else max(given)) if given else None
             # The most special type first, so that the order of writing does not matter.
             self.rules.sort(key=lambda item: -len(item[0].__mro__))
         elif rule is not None:
@@ -106,8 +109,9 @@ class RetryPolicy:
                 return backoff
         return self.default
 
-    def judge(self, error: BaseException, attempts: int, most: int) -> Verdict:
-        """After ``attempts`` of ``most`` (0: no end) tries."""
+    def judge(self, error: BaseException, attempts: int, most: int, usual: int) -> Verdict:
+        """After so many tries of ``most``, after which the database buries the message, and of
+        ``usual``, for errors that have no number of their own. 0: no end."""
         text, details = describe(error)
         if isinstance(error, Defer):
             delay = None if error.delay is None else seconds(error.delay)
@@ -117,17 +121,16 @@ class RetryPolicy:
         backoff = self.for_error(error)
         if backoff is None:
             return Verdict("kill", error=text, details=details, final=True)
-        delay = None
-        if backoff is not True:
-            if backoff.max_attempts:
-                most = backoff.max_attempts
-            if most and attempts >= most:
-                return Verdict("kill", error=text, details=details, final=True)
-            delay = delay_of(backoff, attempts)
-        if isinstance(error, Retry):
-            details = None
-            delay = delay if error.delay is None else seconds(error.delay)
-        return Verdict("fail", error=text, details=details, delay=delay, final=0 < most <= attempts)
+        own = None if backoff is True else backoff.max_attempts
+        bounds = [bound for bound in (most, usual if own is None else own) if bound]
+        final = bool(bounds) and attempts >= min(bounds)
+        # Where the queue decides, the database does: its settings may have changed meanwhile.
+        if final and (backoff is not True or self.rules):
+            return Verdict("kill", error=text, details=details, final=True)
+        delay = None if backoff is True else delay_of(backoff, attempts)
+        if isinstance(error, Retry) and error.delay is not None:
+            delay = seconds(error.delay)
+        return Verdict("fail", error=text, details=details, delay=delay, final=final)
 
 
 def check_backoff(backoff: Any, task: str) -> Backoff:

@@ -21,7 +21,7 @@ from fairlead.tasks.context import AsyncContext, Context
 from fairlead.tasks.middleware import overriding
 from fairlead.tasks.task import Task
 from fairlead.tasks.verdicts import Verdict
-from fairlead.worker import handling
+from fairlead.worker import handling, logs
 from fairlead.worker.work import Work
 
 
@@ -62,22 +62,25 @@ class Alone:
     def __init__(self, app: Any, queue: str, most: int) -> None:
         self.app = app
         self.max_attempts = {queue: most}
+        self.slots = self
 
     def soon(self, what: Callable[..., Any], *args: Any) -> None:
         what(*args)
 
-    def slot_given(self) -> None:
+    def given(self) -> None:
         pass
 
-    def slot_wanted(self, free: Callable[[], Any]) -> None:
+    def wanted(self, free: Callable[[], Any]) -> None:
         free()
 
 
-def main(pipe: Connection) -> None:
+def main(pipe: Connection, log_settings: logs.LogSettings | None = None) -> None:
     """Answer requests until the worker closes the pipe."""
     # A terminal's Ctrl-C goes to everybody in it; whether we stop is the worker's decision.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if log_settings is not None:
+        logs.setup(*log_settings)
     requests: list[bytes] = []
     come = threading.Semaphore(0)
 

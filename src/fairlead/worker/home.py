@@ -12,7 +12,9 @@ from fairlead.tasks.task import Task
 
 class Home(Protocol):
     tasks: dict[str, Task[..., Any]]
-    middleware: list[Middleware]
+
+    @property
+    def middleware(self) -> list[Middleware]: ...
 
     @property
     def db(self) -> Database: ...

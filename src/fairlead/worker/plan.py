@@ -47,6 +47,7 @@ class QueueState:
     served: float = 0.0  # messages given, divided by the weight
     asleep: bool = False  # it had nothing …
     until: float = 0.0  # … and is asked again at this time, though nothing woke it
+    floor: int | None = None  # … of this priority or above; below there may be something
     pace: Pace = field(default_factory=Pace)
 
 
@@ -93,10 +94,12 @@ class Plan:
         self._trouble = 0.0
         state = self.queues[claim.queue]
         self.buffered += given
-        state.served += given / state.weight
-        state.asleep = given < claim.n
         if given:
+            self._catch_up(state)
+            state.served += given / state.weight
             state.pace = Pace()
+        state.asleep = given < claim.n
+        state.floor = claim.min_priority
         if state.asleep:
             pause = state.pace.next(listening)
             if retry_after is not None and not given:
@@ -107,10 +110,14 @@ class Plan:
         """Something happened in the queue."""
         state = self.queues[queue]
         if state.asleep:
+            self._catch_up(state)
             state.asleep = False
             state.pace = Pace()
-            # It does not get back the turns it had nothing for.
-            others = (s.served for s in self.queues.values() if not s.asleep and s is not state)
+
+    def _catch_up(self, state: QueueState) -> None:
+        """A queue that slept does not get back the turns it had nothing for."""
+        if state.asleep:
+            others = (s.served for s in self.queues.values() if not s.asleep)
             state.served = max(state.served, min(others, default=0.0))
 
     def started(self) -> None:
@@ -124,9 +131,8 @@ class Plan:
         else:
             self._mean += (seconds - self._mean) * SMOOTH
 
-    def returned(self, count: int, now: float) -> None:
-        """Prefetched messages went back unworked."""
-        self.buffered -= count
+    def be_shy(self, now: float) -> None:
+        """Prefetched messages had to go back: have none for a while."""
         self._shy_until = now + SHY
 
     def trouble(self, now: float) -> float:
@@ -134,6 +140,11 @@ class Plan:
         self._trouble = min(max(self._trouble * 2, TROUBLE[0]), TROUBLE[1])
         self._trouble_until = now + self._trouble
         return self._trouble
+
+    @property
+    def troubled(self) -> bool:
+        """Has the database not answered since?"""
+        return self._trouble > 0
 
     def in_trouble(self, now: float) -> bool:
         """Is the database left alone for a moment?"""
@@ -180,7 +191,10 @@ class Plan:
         ready = [
             (state.served, name)
             for name, state in self.queues.items()
-            if not state.asleep or now >= state.until or acks.get(name)
+            if not state.asleep
+            or now >= state.until
+            or acks.get(name)
+            or (state.floor is not None and (min_priority is None or min_priority < state.floor))
         ]
         if not ready:
             return None

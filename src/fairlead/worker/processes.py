@@ -17,7 +17,7 @@ from typing import Any
 
 from fairlead.tasks.verdicts import Verdict
 from fairlead.values import row_of
-from fairlead.worker import child
+from fairlead.worker import child, logs
 from fairlead.worker.work import Work
 
 log = logging.getLogger("fairlead.worker")
@@ -52,7 +52,7 @@ class Processes:
                 self._all.add(one)
             work.halt = one.kill
             self._loop.add_reader(one.pipe.fileno(), self._answered, one, work)
-            request = child.request(work.task, work.message.queue, row_of(work.message), work.most)
+            request = child.request(work.task, work.message.queue, row_of(work.message), work.usual)
             await self._loop.run_in_executor(None, one.pipe.send_bytes, request)
             if work.cancelled is not None:
                 one.kill()
@@ -85,7 +85,9 @@ class _Child:
         context: Any = multiprocessing.get_context("spawn")
         self.pipe: Connection
         self.pipe, theirs = context.Pipe()
-        self.process: Any = context.Process(target=child.main, args=(theirs,), daemon=True)
+        self.process: Any = context.Process(
+            target=child.main, args=(theirs, logs.settings()), daemon=True
+        )
         self.process.start()
         theirs.close()
 

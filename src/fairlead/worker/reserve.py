@@ -27,6 +27,8 @@ class Reserve:
                     f"{before[0]} {before[1]}: give the more urgent at least as many"
                 )
             before = (priority, limit)
+        if not self.most:
+            raise InvalidArgument("reserve: no message could ever start; allow at least one slot")
 
     @property
     def most(self) -> int:

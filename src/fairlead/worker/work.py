@@ -58,12 +58,17 @@ class Work(Run):
 
     @property
     def most(self) -> int:
-        """After how many attempts it is dead; 0: never."""
-        override = self.message.headers.get(MAX_ATTEMPTS)
-        if isinstance(override, int):
-            return override
+        """After how many attempts it is dead whatever the error; 0: never."""
         most = self.task.retry.max_attempts
-        return self.worker.max_attempts[self.message.queue] if most is None else most
+        return self.usual if most is None or MAX_ATTEMPTS in self.message.headers else most
+
+    @property
+    def usual(self) -> int:
+        """The same for errors about which the task says nothing: what its sender said, else its
+        queue."""
+        override = self.message.headers.get(MAX_ATTEMPTS)
+        usual = self.worker.max_attempts[self.message.queue]
+        return override if isinstance(override, int) else usual
 
     # --- cancelling ----------------------------------------------------------------------------
     def cancel(self, why: str) -> None:
@@ -85,7 +90,7 @@ class Work(Run):
 
     def verdict_of(self, error: BaseException) -> Verdict:
         """What becomes of the message, after its handler ended with this error."""
-        if self.cancelled == LOST or isinstance(error, LeaseLost):
+        if self.cancelled == LOST or self._is_lost(error):
             return Verdict("lost", error=str(error))
         if self.settled:
             return SETTLED
@@ -93,7 +98,16 @@ class Work(Run):
             return RELEASE
         if self.cancelled == TIMEOUT:
             error = TaskTimeout(f"{self.task.name} took longer than {self.task.timeout:g} s")
-        return self.task.retry.judge(error, self.message.attempts, self.most)
+        return self.task.retry.judge(error, self.message.attempts, self.most, self.usual)
+
+    def _is_lost(self, error: BaseException) -> bool:
+        """Is this our own lease? A handler may have lost that of another message, too."""
+        message = self.message
+        return (
+            isinstance(error, LeaseLost)
+            and error.queue == message.queue
+            and message.id in error.ids
+        )
 
     def verdict_for(self, value: Any) -> Verdict:
         """What becomes of the message, after its handler returned this."""
@@ -108,17 +122,17 @@ class Work(Run):
     def give_slot(self) -> None:
         if self._slot:
             self._slot = False
-            self.worker.soon(self.worker.slot_given)
+            self.worker.soon(self.worker.slots.given)
 
     def regain_slot(self) -> None:
         free = threading.Event()
-        self.worker.soon(self.worker.slot_wanted, free.set)
+        self.worker.soon(self.worker.slots.wanted, free.set)
         free.wait()
         self._slot = True
 
     async def regain_slot_async(self) -> None:
         free = asyncio.Event()
-        self.worker.slot_wanted(free.set)
+        self.worker.slots.wanted(free.set)
         await free.wait()
         self._slot = True
 

@@ -18,8 +18,12 @@ BEGIN
          THEN r.base - r.tolerance - p_now END,
     g.queue_id IS NOT NULL, l.floor
   FROM unnest(p_names) WITH ORDINALITY u(channel, i)
-  LEFT JOIN fairlead.policy p ON p.queue_id = q.id AND p.channel = u.channel
-  LEFT JOIN fairlead.gate g ON g.queue_id = q.id AND g.channel = u.channel
+  -- (OFFSET 0: one probe each. As plain joins, all policies and gates of the queue are read, and
+  -- compared with every name: 1,000 limited channels were twice as slow.)
+  LEFT JOIN LATERAL (SELECT * FROM fairlead.policy x
+    WHERE x.queue_id = q.id AND x.channel = u.channel OFFSET 0) p ON true
+  LEFT JOIN LATERAL (SELECT * FROM fairlead.gate x
+    WHERE x.queue_id = q.id AND x.channel = u.channel OFFSET 0) g ON true
   CROSS JOIN LATERAL (SELECT
     CASE WHEN p.queue_id IS NULL THEN q.max_concurrency ELSE p.max_concurrency END AS conc,
     CASE WHEN p.queue_id IS NULL THEN (q.rate_period_us + q.rate_count - 1) / q.rate_count
@@ -59,7 +63,9 @@ DECLARE
   v_names text[];
   v_gates text[];
   v_missing text[];
-  v_locked text[];
+  -- Sets: looking a name up in an array takes as long as the array.
+  v_waited jsonb;
+  v_locked jsonb;
 BEGIN
   IF cardinality(p_names) = 1 AND p_names <@ p_wait THEN
     -- Its own ack has just made room: straight to the gate.
@@ -94,18 +100,19 @@ BEGIN
         WHERE pg_try_advisory_xact_lock(hashtextextended('fairlead.gate.' || q.id || '.' || c, 0))
         ON CONFLICT (queue_id, channel) DO NOTHING;
     END IF;
-    IF p_wait && v_gates THEN
+    IF p_wait IS NOT NULL THEN
+      v_waited := (SELECT jsonb_object_agg(c, 1) FROM unnest(p_wait) c);
       PERFORM 1 FROM fairlead.gate g
         WHERE g.queue_id = q.id AND g.channel = ANY (ARRAY(
-          SELECT c FROM unnest(v_gates) c WHERE c = ANY (p_wait) ORDER BY c COLLATE "C"))
+          SELECT c FROM unnest(v_gates) c WHERE v_waited ? c ORDER BY c COLLATE "C"))
         ORDER BY g.channel FOR UPDATE;
     END IF;
-    SELECT array_agg(x.channel) INTO v_locked FROM (
+    SELECT coalesce(jsonb_object_agg(x.channel, 1), '{}') INTO v_locked FROM (
       SELECT g.channel FROM fairlead.gate g WHERE g.queue_id = q.id AND g.channel = ANY (v_gates)
       ORDER BY g.channel FOR UPDATE SKIP LOCKED) x;
     -- @stop receive.gate
-    v_names := ARRAY(SELECT c FROM unnest(v_names) c
-      WHERE c <> ALL (v_gates) OR c = ANY (coalesce(v_locked, '{}')));
+    v_names := ARRAY(SELECT u.c FROM unnest(v_names) WITH ORDINALITY u(c, i)
+      WHERE v_locked ? u.c OR u.c <> ALL (v_gates) ORDER BY u.i);
     -- The policy may have changed before the gate was ours.
     SELECT * INTO q FROM fairlead.queue WHERE id = q.id;
     -- Drawn while the gates are held, so that it grows inside every limited channel.
@@ -120,7 +127,7 @@ BEGIN
       jsonb_object_agg(j.channel, coalesce(j.floor, lease_no)) FILTER (WHERE j.gated)
     INTO channels, weights, rooms, ordered, intervals, floors
     FROM fairlead.judge(q, v_names, p_floors, fairlead.now_us(p_given)) j
-    WHERE j.room IS DISTINCT FROM 0 AND (NOT j.gated OR j.channel = ANY (coalesce(v_locked, '{}')));
+    WHERE j.room IS DISTINCT FROM 0 AND (NOT j.gated OR v_locked ? j.channel);
   IF channels IS NULL AND open_channels.wait IS NULL AND v_names = p_names THEN
     SELECT min(j.wait), array_agg(j.channel) FILTER (WHERE j.wait IS NOT NULL) INTO open_channels.wait, waiting
       FROM fairlead.judge(q, v_names, p_floors, fairlead.now_us(p_given)) j;

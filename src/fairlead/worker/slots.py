@@ -1,0 +1,185 @@
+"""The slots of a worker: what waits for one, what runs in one, and what happens when it has ended.
+
+Everything here happens in the event loop. Handlers run as tasks of the loop, in threads, or in
+processes; whatever ran one tells ``finished`` its verdict, which makes room for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fairlead.aio.leased import AsyncLeasedMessage
+from fairlead.tasks.middleware import overriding
+from fairlead.tasks.verdicts import Verdict
+from fairlead.worker import handling
+from fairlead.worker.processes import Processes
+from fairlead.worker.threads import Threads
+from fairlead.worker.work import LOST, Work
+
+if TYPE_CHECKING:
+    from fairlead.worker.heart import Pulse
+    from fairlead.worker.runtime import Worker
+
+log = logging.getLogger("fairlead.worker")
+SUSPECT = 3  # from this attempt on, a message that took its worker down runs in its own process
+REFUSED = 30.0  # seconds until a message without a task is tried again: a deploy may be on its way
+
+
+class Slots:
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._plan = worker.plan
+        self._loop = worker.loop
+        self._around = overriding(worker.app.middleware, "handling")
+        self._after = overriding(worker.app.middleware, "finished")
+        self._wanting: deque[Callable[[], Any]] = deque()  # handlers that want their slot back
+        self.running: set[Work] = set()
+        self.buffer: deque[Work] = deque()  # what waits for a slot, oldest first
+        self.moved_at = 0.0  # when the buffer last moved, or was empty
+        self.threads = Threads(self._loop, self._call, self.finished)
+        self.processes = Processes(self._loop, self.finished)
+
+    # --- in --------------------------------------------------------------------------------------
+    def take(self, messages: Sequence[AsyncLeasedMessage], pulse: Pulse) -> None:
+        """Messages have come."""
+        if not self.buffer:
+            self.moved_at = time.monotonic()
+        worker = self._worker
+        tasks = worker.tasks[messages[0].queue]
+        for message in messages:
+            task = tasks.get(message.type) or worker.app.tasks.get(message.type or "")
+            if task is None:
+                self._plan.buffered -= 1
+                self._refuse(message)
+            else:
+                pulse.works += 1
+                self.buffer.append(Work(worker, task, message, pulse))
+        self.fill()
+
+    def _refuse(self, message: AsyncLeasedMessage) -> None:
+        known = ", ".join(sorted(self._worker.app.tasks))
+        error = f"no task is called {message.type!r}; this worker knows {known}"
+        log.error("message %d of %s: %s", message.id, message.queue, error)
+        self._worker.settler.begin(message, Verdict("fail", error=error, delay=REFUSED))
+
+    def fill(self) -> None:
+        """Start what has a slot."""
+        plan = self._plan
+        while plan.running < plan.concurrency:
+            if self._wanting:
+                plan.running += 1
+                self._wanting.popleft()()
+            elif self.buffer:
+                work = self.buffer.popleft()
+                plan.started()
+                self._start(work)
+            else:
+                return
+        self.moved_at = time.monotonic()
+
+    def drop(self, fits: Callable[[Work], bool]) -> list[Work]:
+        """Out of the buffer, unworked."""
+        dropped = [work for work in self.buffer if fits(work)]
+        for work in dropped:
+            self.buffer.remove(work)
+            work.pulse.works -= 1
+        self._plan.buffered -= len(dropped)
+        return dropped
+
+    def _start(self, work: Work) -> None:
+        task, message = work.task, work.message
+        self.running.add(work)
+        work.since = time.monotonic()
+        executor = task.executor
+        if message.recovered and message.attempts >= min(SUSPECT, work.most or SUSPECT):
+            # It may have taken its worker down: let it do that to a process of its own.
+            executor = "process" if task.importable else executor
+        if task.timeout is not None:
+            work.deadline = work.since + task.timeout
+            self._loop.call_later(task.timeout, work.watch, self._loop)
+        if executor == "async":
+            work.halt = self._loop.create_task(self._run(work)).cancel
+        elif executor == "thread":
+            self.threads.start(work)
+        else:
+            self.processes.start(work)
+
+    async def _run(self, work: Work) -> None:
+        self.finished(work, await handling.acall(work, self._around))
+
+    def _call(self, work: Work) -> Verdict:
+        return handling.call(work, self._around)
+
+    # --- out -------------------------------------------------------------------------------------
+    def finished(self, work: Work, verdict: Verdict) -> None:
+        """A handler has ended."""
+        if work not in self.running:
+            return  # it was given up: the worker stops
+        self.running.discard(work)
+        took = time.monotonic() - work.since
+        work.deadline = None
+        work.pulse.works -= 1
+        if work.holds_slot:
+            self._plan.finished(took)
+        if work.cancelled == LOST:
+            verdict = Verdict("lost")
+        worker = self._worker
+        worker.settler.settle(work, verdict)
+        kind = verdict.kind
+        worker.metrics.task(work.message.queue, work.task.name).add(kind, verdict.final, took)
+        if kind != "ack":
+            self._tell(work, verdict)
+        for hook in self._after:
+            self.guard(hook, work.context, verdict, took)
+        if self.buffer or self._wanting:
+            self.fill()
+        worker.wake()
+
+    def _tell(self, work: Work, verdict: Verdict) -> None:
+        message, task = work.message, work.task
+        about = {"queue": message.queue, "message_id": message.id, "attempt": message.attempts}
+        extra = {**about, "task": task.name, "channel": message.channel}
+        name, tries, error = task.name, message.attempts, verdict.error
+        if verdict.final:
+            log.error("%s is dead after attempt %d: %s", name, tries, error, extra=extra)
+            if task.options.on_give_up is not None:
+                self.guard(task.options.on_give_up, work.context, error)
+        elif verdict.kind == "fail":
+            again = "" if verdict.delay is None else f", again in {verdict.delay:.1f} s"
+            log.warning("%s failed in attempt %d%s: %s", name, tries, again, error, extra=extra)
+        elif verdict.kind == "lost":
+            log.warning("%s lost the lease of its message", name, extra=extra)
+
+    def guard(self, hook: Callable[..., Any], *args: Any) -> None:
+        """Run somebody's hook; an error in it is logged and harms nobody else."""
+        try:
+            value: Any = hook(*args)
+            if asyncio.iscoroutine(value):
+                running: asyncio.Task[Any] = self._loop.create_task(value)
+                running.add_done_callback(_log_error)
+        except Exception:
+            log.exception("%r failed", hook)
+
+    # --- handlers that wait for other work -------------------------------------------------------
+    def given(self) -> None:
+        self._plan.running -= 1
+        self.fill()
+        self._worker.wake()
+
+    def wanted(self, free: Callable[[], Any]) -> None:
+        self._wanting.append(free)
+        self.fill()
+
+    def close(self) -> None:
+        self.threads.close()
+        self.processes.close()
+
+
+def _log_error(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("a hook failed", exc_info=task.exception())
