@@ -16,6 +16,8 @@ from fairlead.aio.database import AsyncDatabase, connect_async
 from fairlead.aio.group import AsyncGroup
 from fairlead.aio.leased import AsyncLeasedMessage
 from fairlead.aio.queue import AsyncChannel, AsyncPermit, AsyncQueue
+from fairlead.aio.schedule import AsyncSchedule
+from fairlead.app import App
 from fairlead.connecting import backend_for
 from fairlead.errors import (
     BodyTooLarge,
@@ -34,16 +36,25 @@ from fairlead.errors import (
     OutcomeUnknown,
     PermitLost,
     QueueNotFound,
+    ScheduleNotFound,
     SchemaOutdated,
+    TaskTimeout,
     UnsafeTransaction,
     UsageError,
     WaitTimeout,
 )
 from fairlead.operations.receiving import KEEP
+from fairlead.permits import PermitStatus
+from fairlead.schedules import ScheduleStatus, Ticked
 from fairlead.sync.database import Database, connect
 from fairlead.sync.group import Group
 from fairlead.sync.leased import LeasedMessage
 from fairlead.sync.queue import Channel, Permit, Queue
+from fairlead.sync.schedule import Schedule
+from fairlead.tasks.context import AsyncContext, Context
+from fairlead.tasks.middleware import Middleware
+from fairlead.tasks.task import Task
+from fairlead.tasks.verdicts import Defer, GiveUp, Retry
 from fairlead.values import (
     Acked,
     Backoff,
@@ -62,6 +73,8 @@ from fairlead.values import (
     Stats,
     Step,
 )
+from fairlead.worker.handling import current_context
+from fairlead.worker.runtime import Worker
 
 __version__ = "0.1.0"
 
@@ -74,26 +87,32 @@ def migrations(dialect: str, *, schema: str = "fairlead") -> list[tuple[str, str
 __all__ = [
     "KEEP",
     "Acked",
+    "App",
     "AsyncChannel",
+    "AsyncContext",
     "AsyncDatabase",
     "AsyncGroup",
     "AsyncLeasedMessage",
     "AsyncPermit",
     "AsyncQueue",
+    "AsyncSchedule",
     "Backoff",
     "BodyTooLarge",
     "Channel",
     "ChannelFull",
     "ChannelStats",
+    "Context",
     "Database",
     "DatabaseBusy",
     "DatabaseError",
     "DatabaseUnavailable",
+    "Defer",
     "DuplicateKey",
     "Event",
     "Explanation",
     "Failure",
     "FairleadError",
+    "GiveUp",
     "Group",
     "GroupStatus",
     "InvalidArgument",
@@ -105,23 +124,34 @@ __all__ = [
     "Message",
     "MessageLeased",
     "MessageNotFound",
+    "Middleware",
     "Outcome",
     "OutcomeUnknown",
     "Permit",
     "PermitLost",
+    "PermitStatus",
     "Policy",
     "Queue",
     "QueueNotFound",
+    "Retry",
+    "Schedule",
+    "ScheduleNotFound",
+    "ScheduleStatus",
     "SchemaOutdated",
     "Send",
     "Sent",
     "Settings",
     "Stats",
     "Step",
+    "Task",
+    "TaskTimeout",
+    "Ticked",
     "UnsafeTransaction",
     "UsageError",
     "WaitTimeout",
+    "Worker",
     "connect",
     "connect_async",
+    "current_context",
     "migrations",
 ]

@@ -4,6 +4,7 @@ FairleadError
  ├─ UsageError               the caller's: change the call
  │   ├─ QueueNotFound
  │   ├─ MessageNotFound
+ │   ├─ ScheduleNotFound
  │   ├─ DuplicateKey
  │   ├─ MessageLeased
  │   ├─ ChannelFull
@@ -15,6 +16,7 @@ FairleadError
  ├─ LeaseLost                a lost race: normal, nothing was changed
  │   └─ PermitLost
  ├─ WaitTimeout              it is not finished yet
+ ├─ TaskTimeout              a handler took longer than its task allows
  └─ DatabaseError            the database's: wait, repair or migrate
      ├─ DatabaseUnavailable
      │   └─ OutcomeUnknown
@@ -67,6 +69,17 @@ class MessageNotFound(UsageError, LookupError):
     def __init__(self, what: str) -> None:
         super().__init__(
             f"{what} does not exist: it was acked, cancelled, purged, expired, or never sent here"
+        )
+
+
+class ScheduleNotFound(UsageError, LookupError):
+    """No schedule has this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"no schedule is called {name!r}: create it with db.schedule({name!r}).set(…), or look "
+            "for a spelling mistake among db.schedules()"
         )
 
 
@@ -165,6 +178,10 @@ class PermitLost(LeaseLost):
 
 class WaitTimeout(FairleadError, TimeoutError):
     """``wait`` ended before the message or the group did; its text says how far it was."""
+
+
+class TaskTimeout(FairleadError, TimeoutError):
+    """A handler ran longer than its task's ``timeout``; counted and retried as any failure."""
 
 
 # --- the database's -----------------------------------------------------------------------------

@@ -27,5 +27,11 @@ EVENT_RETENTION = 86_400 * SECOND
 GROUP_RETENTION = 86_400 * SECOND  # of closed ones
 LANE_RETENTION = 7 * 86_400 * SECOND  # how long a purged lane is swept for late commits
 
+SCHEDULE_BYTES = 230  # a schedule's name, which is part of its messages' keys
+EVERY_MIN = SECOND  # the shortest interval of a schedule
+TICK_GRACE = 60 * SECOND  # how late a tick may be before it counts as missed
+BACKFILL = 1_000  # missed ticks that one transaction sends
+SCHEDULE_RETRY = 10 * SECOND  # after a tick that could not be sent
+
 SWEEP = 1_000  # rows one receive promotes, recovers or expires on its way
 SCAN = 256  # closed channels one receive walks past before it answers

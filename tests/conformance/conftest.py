@@ -23,6 +23,7 @@ from tests.conformance.door import (
     Way,
     unique,
 )
+from tests.conformance.scheduling import ScheduleDoor
 
 
 class Doors:
@@ -210,3 +211,21 @@ def grouped(db: Door) -> Callable[..., GroupDoor]:
         return db.group(unique("g"), queue.name, **options)
 
     return grouped
+
+
+@pytest.fixture
+def scheduled(db: Door) -> Iterator[Callable[..., ScheduleDoor]]:
+    """scheduled(queue, body, **options) -> a schedule with a new name, set unless there is no
+    queue. Whatever schedules there are at the end are removed: they would tick in other tests."""
+
+    def scheduled(
+        queue: QueueDoor | None = None, body: Any = "tick", name: str | None = None, **options: Any
+    ) -> ScheduleDoor:
+        schedule = ScheduleDoor(db, name or unique("s"))
+        if queue is not None:
+            assert schedule.set(queue.name, body, **options) is True
+        return schedule
+
+    yield scheduled
+    for left in db.wait(db.inner.schedules()):
+        db.wait(db.inner.schedule(left.name).remove())

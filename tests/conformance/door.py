@@ -17,12 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import fairlead
-from fairlead.backends.memory import MemoryBackend
-from fairlead.connecting import Options, Target
-from fairlead.operations.call import Core
 from fairlead.sync import waiting
-from fairlead.sync.running import OwnRunner
-from fairlead.sync.waking import Waker
+from fairlead.testing.memory import Memory
 from fairlead.values import moment
 from tests.conformance import connections
 
@@ -33,7 +29,7 @@ START = 1_900_000_000 * SECOND  # March 2030; every test starts here
 # Which ways in a backend has. The one place where a capability is declared: sqlite3 has no async
 # connection that a user could bring, and the model has no connections at all.
 MODES: dict[str, list[str]] = {
-    "memory": ["sync-own"],
+    "memory": ["sync-own", "async-own"],
     "sqlite": ["sync-own", "async-own", "sync-yours"],
     "postgresql": ["sync-own", "async-own", "sync-yours", "async-yours"],
     "mysql": ["sync-own", "async-own", "sync-yours", "async-yours"],
@@ -68,35 +64,6 @@ class Clock:
     def moment(self, after: float = 0) -> Any:
         """The datetime that is ``after`` seconds from now."""
         return moment(self.us + round(after * SECOND))
-
-
-class _NoDriver:
-    """The connection of the model, which needs none."""
-
-    dialect = "memory"
-    can_copy = False
-
-    def execute(self, text: str, params: Any) -> list[Any]:
-        assert text == "SELECT 1"  # the pool asks whether it is alive
-        return []
-
-    def begin(self, write: bool) -> None: ...
-    def commit(self) -> None: ...
-    def rollback(self) -> None: ...
-    def close(self) -> None: ...
-    def code(self, error: BaseException) -> None: ...
-
-
-def memory_database(clock: Clock, backend: Any) -> fairlead.Database:
-    """A Database over the model."""
-    database = object.__new__(fairlead.Database)
-    driver: Any = _NoDriver()
-    database.target = Target(backend, lambda: driver, None, 1, "memory")
-    database.core = Core(backend, clock)
-    database.runner = OwnRunner(database.target, Options())
-    database.core.waker = Waker()
-    database.core.hub = waiting.Hub(database.core, database.runner, database.core.waker)
-    return database
 
 
 @dataclass(frozen=True)
@@ -136,8 +103,10 @@ class Door:
         self.url = url
         self.clock = clock
         self.loop = loop
+        self.memory: Memory | None = None
         if way.backend == "memory":
-            self.inner: Any = memory_database(clock, MemoryBackend(clock))
+            self.memory = Memory(clock)
+            self.inner: Any = self._look_at(self.memory)
         elif way.is_async:
             self.inner = fairlead.connect_async(url, clock=clock)
         else:
@@ -283,9 +252,13 @@ class Door:
     def another(self) -> Door:
         """A second, independent client of the same database."""
         door = Door(self.way, self.url, self.clock, self.loop)
-        if self.way.backend == "memory":
-            door.inner = memory_database(self.clock, self.inner.core.backend)
+        if self.memory is not None:
+            door.memory = self.memory
+            door.inner = self._look_at(self.memory)
         return door
+
+    def _look_at(self, memory: Memory) -> Any:
+        return memory.connect_async() if self.way.is_async else memory.connect()
 
     def close(self) -> None:
         self.hang_up()

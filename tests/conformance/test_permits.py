@@ -169,3 +169,23 @@ def test_maintain_respects_live_permits(db, queue, clock):
     clock.tick(10)
     db.maintain()
     assert counts(queue) == {"leased": 1}
+
+
+def test_permits_tells_the_live_workers_and_their_leases(db, queue, clock):
+    first, second = db.permit("web-1", ttl=20), db.permit("web-2", ttl=60)
+
+    def permits():  # the database is shared with other tests
+        return [permit for permit in db.permits() if permit.id in (first.id, second.id)]
+
+    queue.send_many([1, 2, 3])
+    queue.receive(2, permit=first)
+    [message] = queue.receive(1, permit=second)
+    one, two = permits()
+    assert (one.id, one.name, one.leases) == (first.id, "web-1", 2)
+    assert (one.created_at, one.expires_at) == (clock.moment(0), clock.moment(20))
+    assert (two.id, two.name, two.leases) == (second.id, "web-2", 1)
+    message.ack()
+    clock.tick(20)  # the first is over, the second has nothing left to do
+    assert [(permit.name, permit.leases) for permit in permits()] == [("web-2", 0)]
+    second.close()
+    assert permits() == []

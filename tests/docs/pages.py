@@ -14,6 +14,7 @@ EXACT = {
     "transactions.md",
     "groups.md",
     "events.md",
+    "schedules.md",
     "waiting.md",
     "sql.md",
     "operations.md",

@@ -2,6 +2,10 @@
 
 The python blocks share one namespace; ``$ fairlead`` commands of console blocks are run between
 them, all in the order of the page. A ``text`` block right after a python block is what it prints.
+A python block with the name of a file (```` ```python shop.py ````) is written there instead, for
+the others to import. A command of a ``console background`` block, such as a worker, runs until the
+next such block or the end of the page; then it is stopped with SIGTERM and held against what the
+block shows.
 $FAIRLEAD_DOCS is a JSON list of (pattern, replacement): what stands on the page for a server that
 the reader has, and the one that the test has.
 """
@@ -9,11 +13,13 @@ the reader has, and the one that the test has.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -37,7 +43,8 @@ def run_python(block: Block, namespace: dict[str, Any]) -> str:
     source = "\n" * (block.line - 1) + substitute(block.text)
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exec(compile(source, str(block.page), "exec"), namespace)
+        # Not with this file's own `from __future__ import annotations`: the reader has none.
+        exec(compile(source, str(block.page), "exec", dont_inherit=True), namespace)
     return out.getvalue()
 
 
@@ -76,6 +83,46 @@ def run_console(block: Block) -> None:
             raise Differs(f"$ {command}\nthe page shows:\n{shown}\nit printed:\n{done.stdout}")
 
 
+class Background:
+    """The commands that run beside the page."""
+
+    def __init__(self) -> None:
+        self._running: list[tuple[str, str, subprocess.Popen[str]]] = []
+
+    def start(self, block: Block) -> None:
+        self.stop()
+        bin = Path(sys.executable).parent
+        environment = {**os.environ, "PATH": f"{bin}:{os.environ['PATH']}"}
+        for command, shown in commands(block):
+            process = subprocess.Popen(
+                substitute(command).split(), env=environment, stdout=subprocess.PIPE, text=True
+            )
+            self._running.append((command, shown, process))
+
+    def stop(self) -> None:
+        while self._running:
+            command, shown, process = self._running.pop()
+            process.send_signal(signal.SIGTERM)
+            printed, _ = process.communicate(timeout=30)
+            if process.returncode != 0:
+                raise Differs(f"$ {command}\nexited with {process.returncode}")
+            if not matches(shown, printed):
+                raise Differs(f"$ {command}\nthe page shows:\n{shown}\nit printed:\n{printed}")
+
+    def kill(self) -> None:
+        for _, _, process in self._running:
+            process.kill()
+            process.communicate()
+
+
+def write(block: Block, name: str) -> None:
+    """A module of the reader's, perhaps a new version of it."""
+    Path(name).write_text(substitute(block.text), "utf-8")
+    sys.modules.pop(name.removesuffix(".py"), None)
+    shutil.rmtree("__pycache__", ignore_errors=True)  # two versions may have the same second
+    importlib.invalidate_caches()
+
+
 def check_printed(block: Block, printed: str) -> None:
     if not matches(block.text, printed):
         raise Differs(f"the page shows:\n{block.text}\nit printed:\n{printed}")
@@ -84,11 +131,16 @@ def check_printed(block: Block, printed: str) -> None:
 def run_page(page: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     printed, last = "", None
+    background = Background()
     try:
         for block in blocks(page):
             try:
-                if block.language == "python":
+                if block.language == "python" and block.tags:
+                    write(block, block.tags[0])
+                elif block.language == "python":
                     printed = run_python(block, namespace)
+                elif block.language == "console" and block.tags == ("background",):
+                    background.start(block)
                 elif block.language == "console" and block.text.startswith("$ fairlead"):
                     run_console(block)
                 elif block.language == "text" and block.follows and last == "python":
@@ -97,9 +149,11 @@ def run_page(page: Path) -> None:
             except BaseException:
                 print(f"{block.place}: this block failed", file=sys.stderr)
                 raise
+        background.stop()
     finally:
+        background.kill()
         for value in list(namespace.values()):
-            if type(value).__name__ == "Database":
+            if type(value).__name__ in ("App", "Database"):
                 value.close()
 
 

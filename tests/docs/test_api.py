@@ -22,6 +22,7 @@ CLASSES = (
     fairlead.LeasedMessage,
     fairlead.Permit,
     fairlead.Group,
+    fairlead.Schedule,
     Batch,
     BatchQueue,
     BatchChannel,
@@ -109,7 +110,9 @@ def test_every_field_is_there(name: str) -> None:
         assert f"`{field.name}`" in text, f"{name}.{field.name}"
 
 
-@pytest.mark.parametrize("name", ["Message", "Outcome", "GroupStatus", "Stats", "Sent"])
+@pytest.mark.parametrize(
+    "name", ["Message", "Outcome", "GroupStatus", "ScheduleStatus", "Stats", "Sent"]
+)
 def test_every_property_is_there(name: str) -> None:
     own = vars(getattr(fairlead, name)).items()
     for attribute, value in own:

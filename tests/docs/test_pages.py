@@ -78,7 +78,7 @@ def test_the_snippets_run(page: Path, tmp_path: Path) -> None:
     run(page, substitutes(page), tmp_path)
 
 
-@pytest.mark.parametrize("name", ["tutorial", "groups", "waiting", "events"])
+@pytest.mark.parametrize("name", ["tutorial", "groups", "waiting", "events", "schedules"])
 @pytest.mark.parametrize("url", [servers.postgres_url, servers.mysql_url])
 def test_a_page_is_the_same_on_servers(
     url: Callable[[str], str], name: str, tmp_path: Path

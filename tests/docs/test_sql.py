@@ -86,6 +86,9 @@ def check_grants(client: str, url: str) -> None:
         batch.pop().kill("boom")
         queue.ack(batch)
         assert queue.receive(10) != []
+        db.schedule("nightly").set("orders", at=0)
+        assert db.run_schedules().sent == 1
+        assert db.schedule("nightly").remove()
         if client == "psql":
             with pytest.raises(fairlead.DatabaseError, match="may not use Fairlead"):
                 queue.drop()

@@ -203,8 +203,20 @@ def everything(db: fairlead.Database) -> None:
     queue.resume()
     db.maintain()
     permit.close()
+    schedule = db.schedule(name)
+    for body in (key, type_):
+        schedule.set(queue.name, body, every=60, channel=channel, headers=headers, owner=key)
+    schedule.pause()
+    schedule.resume()
+    schedule.trigger()
+    for n, policy in enumerate(("once", "skip")):
+        db.schedule(f"{name}{n}").set(queue.name, key, at=n, missed=policy, type=type_)
+    db.schedule(f"{name}lost").set(dead.name, at=1)
+    db.schedules()
+    dead.drop()
+    assert len(db.run_schedules().errors) == 1
+    assert all(db.schedule(one.name).remove() for one in db.schedules())
     queue.channel(channel).clear_policy()
     queue.purge(reset=True)
     db.maintain()
-    dead.drop()
     queue.drop()

@@ -68,6 +68,7 @@ def test_three_branches_for_three_faults_and_one_that_is_none():
     [
         (errors.QueueNotFound, LookupError),
         (errors.MessageNotFound, LookupError),
+        (errors.ScheduleNotFound, LookupError),
         (errors.InvalidName, ValueError),
         (errors.InvalidArgument, ValueError),
         (errors.InvalidBody, TypeError),
@@ -81,6 +82,7 @@ def test_builtin_relatives(error, builtin):
 SAMPLES = [
     errors.QueueNotFound("emails"),
     errors.MessageNotFound("message 7"),
+    errors.ScheduleNotFound("nightly"),
     errors.DuplicateKey("emails", ["a", "b"]),
     errors.MessageLeased("message 7"),
     errors.ChannelFull("emails", "tenant", 5),

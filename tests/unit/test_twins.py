@@ -21,6 +21,7 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "Channel": (fairlead.Channel, fairlead.AsyncChannel),
     "Permit": (fairlead.Permit, fairlead.AsyncPermit),
     "Group": (fairlead.Group, fairlead.AsyncGroup),
+    "Schedule": (fairlead.Schedule, fairlead.AsyncSchedule),
     "Batch": (fairlead.sync.batch.Batch, fairlead.aio.batch.AsyncBatch),
     "LeasedMessage": (fairlead.LeasedMessage, fairlead.AsyncLeasedMessage),
     "Messages": (fairlead.sync.queue.Messages, fairlead.aio.queue.AsyncMessages),
@@ -28,7 +29,17 @@ PAIRS: dict[str, tuple[Any, Any]] = {
 CLASSES = [name for name, (one, _) in PAIRS.items() if inspect.isclass(one)]
 
 # The methods that do no I/O and are therefore not awaited on either side.
-PLAIN = {"queue", "channel", "group", "batch", "events", "using", "__init__", "__repr__"}
+PLAIN = {
+    "queue",
+    "channel",
+    "group",
+    "schedule",
+    "batch",
+    "events",
+    "using",
+    "__init__",
+    "__repr__",
+}
 RENAMED = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from fairlead.aio.running import AsyncRunner
-from fairlead.operations import schedules
+from fairlead.operations import schedule_rows, schedules
 from fairlead.operations.call import Core
 from fairlead.operations.ticking import Steps
 from fairlead.schedules import Missed, Overlap, ScheduleStatus, Ticked
@@ -21,7 +21,7 @@ class AsyncSchedule:
     def __init__(self, core: Core, runner: AsyncRunner, name: str) -> None:
         self.core = core
         self.runner = runner
-        self.name = schedules.name(name)
+        self.name = schedule_rows.name(name)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
@@ -50,7 +50,7 @@ class AsyncSchedule:
         """Create or change it: send ``body`` to ``queue`` by ``cron`` (in ``timezone``), ``every``
         so many seconds, or once ``at`` a time. True if it was created. One whose times stay the
         same goes on to the tick it waits for; a paused one stays paused."""
-        wanted = schedules.wanted(
+        wanted = schedule_rows.wanted(
             queue,
             body,
             cron=cron,

@@ -15,6 +15,8 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from fairlead.backends.scheduling import Schedules
+
 T = TypeVar("T")
 Value = int | str | bytes | None
 Row = tuple[Any, ...]
@@ -215,7 +217,7 @@ class Facts:
 Lease = tuple[int, int]  # message id, delivery number
 
 
-class Backend(Protocol):
+class Backend(Schedules, Protocol):
     dialect: str  # "sqlite", "postgresql" or "mysql"
 
     def translate(self, code: str, message: str) -> Exception | str | None:

@@ -12,7 +12,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 import fairlead
 from fairlead import errors
-from fairlead.cli import channels, groups, leases, messages, queues, show
+from fairlead.cli import channels, groups, leases, messages, queues, schedules, show, tasks
 from fairlead.cli.bench import bench
 from fairlead.cli.care import doctor, maintain
 from fairlead.cli.demo import demo
@@ -23,6 +23,7 @@ from fairlead.cli.sending import send
 from fairlead.cli.session import Failed, Refused, Session
 from fairlead.cli.top import top
 from fairlead.cli.waiting import wait
+from fairlead.cli.worker import worker
 
 INTERRUPTED, BROKEN_PIPE = 130, 141  # as a shell tells the signals
 _DRIVERS = ("sqlite3", "psycopg", "pymysql")
@@ -33,6 +34,7 @@ _CREATABLE = (
     ("group", "send"),
     ("queue", "set"),
     ("channel", "policy"),
+    ("schedule", "add"),
 )
 _KEYWORD = re.compile(r"\b([a-z_]+)=(?!\w)")
 
@@ -45,17 +47,19 @@ app = App(
 )
 
 _WORK = Group("Messages", sort_key=1)
-_LOOK = Group("Insight", sort_key=2)
-_QUEUES = Group("Queues", sort_key=3)
-_CARE = Group("Care", sort_key=4)
-_TRY = Group("Try", sort_key=5)
+_TASKS = Group("Tasks", sort_key=2)
+_LOOK = Group("Insight", sort_key=3)
+_QUEUES = Group("Queues", sort_key=4)
+_CARE = Group("Care", sort_key=5)
+_TRY = Group("Try", sort_key=6)
 
 _COMMANDS: tuple[tuple[Group, tuple[Any, ...]], ...] = (
     (_WORK, (send,)),
     (_WORK, (leases.receive,)),
     (_WORK, (leases.ack, leases.lease)),
-    (_WORK, (wait, groups.group)),
+    (_WORK, (wait, groups.group, schedules.schedule)),
     (_WORK, (messages.cancel, messages.reschedule, messages.dead)),
+    (_TASKS, (worker, tasks.task)),
     (_LOOK, (stats, top, peek, explain, failures, trace, events)),
     (_QUEUES, (queues.queue, channels.channel)),
     (_CARE, (queues.migrate, maintain, doctor)),
@@ -154,6 +158,12 @@ def in_commands(
                     f"Create it: {session.command('queue', 'create', name)}"
                 )
             return f"no queue is called {name!r}. See them all: {session.command('queue', 'list')}"
+        case errors.ScheduleNotFound():
+            text = f"no schedule is called {error.name!r}."
+            near = show.near(error.name, [one.name for one in session.db.schedules()])
+            if near:
+                return f"{text} Did you mean {near!r}?"
+            return f"{text} See them all: {session.command('schedule', 'list')}"
         case errors.DuplicateKey():
             keys = ", ".join(repr(key) for key in error.keys[:5])
             return (
@@ -186,7 +196,8 @@ def in_commands(
 def _option(keyword: re.Match[str]) -> str:
     """``max_size=`` is --max-size here, and ``id=`` the word ID."""
     name = keyword[1]
-    return "ID" if name == "id" else f"--{name.replace('_', '-')}"
+    blank = " " if keyword.string[keyword.end() :].startswith('"') else ""
+    return "ID" if name == "id" else f"--{name.replace('_', '-')}{blank}"
 
 
 def _near(session: Session, name: str) -> str | None:

@@ -135,14 +135,23 @@ def ship(
         template = options.message(None, group)
     except ValueError as error:
         raise Refused(str(error)) from None
-    if (source.text is not None) + (source.file is not None) > 1:
-        raise Refused("give the body, - or --file: exactly one of them")
+    one_source(source)
     if source.lines:
         _send_lines(session, queue, send_many, source, template)
         return
-    template.body = _decode(_read(source.text, source.file), source.bytes)
+    template.body = read_body(source)
     [sent] = send_many([template])
     _report(session, queue, template, sent)
+
+
+def one_source(source: Body) -> None:
+    if source.text is not None and source.file is not None:
+        raise Refused("give the body, - or --file: exactly one of them")
+
+
+def read_body(source: Body) -> Any:
+    """The body that was typed, piped or named."""
+    return _decode(_read(source.text, source.file), source.bytes)
 
 
 def _read(body: str | None, file: Path | None) -> bytes:

@@ -45,7 +45,7 @@ def iso(at: datetime | None) -> str | None:
     return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _payload(name: str, value: Any) -> dict[str, Any]:
+def payload(name: str, value: Any) -> dict[str, Any]:
     """JSON as it is; bytes under a name that says so."""
     if isinstance(value, bytes):
         return {f"{name}_base64": base64.b64encode(value).decode()}
@@ -59,7 +59,7 @@ def message_facts(message: Message, stored: bool = False) -> dict[str, Any]:
         "delivery": message.deliveries,
         "queue": message.queue,
         "channel": message.channel,
-        **_payload("body", message.body),
+        **payload("body", message.body),
         "headers": message.headers,
         "key": message.key,
         "version": message.version,
@@ -68,7 +68,7 @@ def message_facts(message: Message, stored: bool = False) -> dict[str, Any]:
         "due_at": iso(message.due_at),
         "created_at": iso(message.created_at),
         "attempts": message.attempts,
-        **_payload("memo", message.memo),
+        **payload("memo", message.memo),
         "lease_until": iso(message.lease_until),
         "recovered": message.recovered,
         "group": message.group,
@@ -76,7 +76,7 @@ def message_facts(message: Message, stored: bool = False) -> dict[str, Any]:
     if stored:
         facts |= {
             "state": message.state,
-            **_payload("result", message.result),
+            **payload("result", message.result),
             "error": message.error,
             "finished_at": iso(message.finished_at),
             "expires_at": iso(message.expires_at),
@@ -119,7 +119,7 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
     return {
         "id": outcome.id,
         "state": outcome.state,
-        **_payload("result", outcome.result),
+        **payload("result", outcome.result),
         "error": outcome.error,
         "progress": outcome.progress,
         "note": outcome.note,

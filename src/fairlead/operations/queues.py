@@ -10,6 +10,7 @@ from fairlead.backends.base import Op, PolicyRow, Value
 from fairlead.errors import InvalidArgument, MessageLeased, PermitLost, QueueNotFound
 from fairlead.operations import check
 from fairlead.operations.call import Call, Core
+from fairlead.permits import PermitStatus
 from fairlead.values import Backoff, ChannelStats, Duration, Maintained, Moment, Policy, Settings
 from fairlead.values import moment as to_moment
 
@@ -333,6 +334,17 @@ def permit_extend(core: Core, permit: int, ttl: Duration) -> Call[None]:
 
 def permit_close(core: Core, permit: int) -> Call[None]:
     return Call("close", lambda: core.backend.permit_close(permit, core.now()), repeatable=True)
+
+
+def permits(core: Core) -> Call[list[PermitStatus]]:
+    def start() -> Op[list[PermitStatus]]:
+        rows = yield from core.backend.permits(core.now())
+        return [
+            PermitStatus(id, name, to_moment(created), to_moment(expires), leases)
+            for id, name, created, expires, leases in rows
+        ]
+
+    return Call("permits", start, repeatable=True)
 
 
 def maintain(core: Core, limit: int) -> Call[Maintained]:

@@ -19,8 +19,9 @@ from fairlead.errors import (
     FairleadError,
     SchemaOutdated,
 )
-from fairlead.operations import check, schedules, sending
+from fairlead.operations import check, sending
 from fairlead.operations.call import Call, Core
+from fairlead.operations.schedule_rows import message
 from fairlead.schedules import Ticked
 
 PAGE = 100  # schedules that one look reads
@@ -35,7 +36,7 @@ def run(core: Core, limit: int) -> Steps:
     check.integer(limit, "limit", 1, limits.COUNT_MAX)
     sent = tried = 0
     errors: list[tuple[str, str]] = []
-    looks: list[int] = []  # when those that were fired come again
+    looks: list[int] = []  # when those that were tried come again
     place = (-1, "")
     while True:
         most = min(limit - tried, PAGE)
@@ -51,7 +52,8 @@ def run(core: Core, limit: int) -> Steps:
             tried += 1
             try:
                 sent += (yield _fire(core, row, due, items)) or 0
-                looks.append(due.next_at or limits.TIME_MAX)
+                if due.next_at is not None:
+                    looks.append(due.next_at)
             except (DatabaseUnavailable, SchemaOutdated):
                 raise
             except DatabaseBusy as error:
@@ -67,8 +69,9 @@ def run(core: Core, limit: int) -> Steps:
             return Ticked(sent, 0.0, errors)
         if len(rows) < most:
             break
-    first = min([*looks, later or limits.TIME_MAX])
-    wait = None if first == limits.TIME_MAX else max(first - now, 0) / limits.SECOND
+    if later is not None:
+        looks.append(later)
+    wait = max(min(looks) - now, 0) / limits.SECOND if looks else None
     return Ticked(sent, wait, errors)
 
 
@@ -76,7 +79,7 @@ def _plan(row: ScheduleRow, now: int) -> tuple[ticks.Due, list[SendRow]]:
     assert row.next_at is not None
     most = max(1, min(limits.BACKFILL, BACKFILL_BYTES // max(len(row.body), 1)))
     due = ticks.due(ticks.decode(row.spec), row.missed, row.next_at, now, most)
-    return due, [schedules.message(row, tick) for tick in due.ticks]
+    return due, [message(row, tick) for tick in due.ticks]
 
 
 def _due(core: Core, place: tuple[int, str], limit: int) -> Call[Any]:

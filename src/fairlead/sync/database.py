@@ -6,14 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fairlead.connecting import Options, target
-from fairlead.operations import check, groups, insight, queues
+from fairlead.operations import check, groups, insight, queues, schedules, ticking
 from fairlead.operations.call import Call, Core
 from fairlead.operations.groups import OnDead
+from fairlead.permits import PermitStatus
+from fairlead.schedules import ScheduleStatus, Ticked
 from fairlead.sync.batch import Batch
 from fairlead.sync.events import Events
 from fairlead.sync.group import Group
 from fairlead.sync.queue import Permit, Queue
 from fairlead.sync.running import OwnRunner
+from fairlead.sync.schedule import Schedule, follow
 from fairlead.sync.waiting import Hub
 from fairlead.sync.waking import waker_for
 from fairlead.values import Duration, GroupStatus, Maintained, Stats, Step
@@ -90,6 +93,19 @@ class Database:
         """The groups that are open, by name."""
         return self.runner.run(groups.groups(self.core, limit))
 
+    def schedule(self, name: str) -> Schedule:
+        """A handle on a schedule; no I/O."""
+        return Schedule(self.core, self.runner, name)
+
+    def schedules(self) -> list[ScheduleStatus]:
+        """All schedules, by name."""
+        return self.runner.run(schedules.schedules(self.core))
+
+    def run_schedules(self, limit: int = 100) -> Ticked:
+        """Send what the schedules have due, up to ``limit`` of them. Any number of workers may do
+        so at once: each tick is sent exactly once."""
+        return follow(self.runner, ticking.run(self.core, limit))
+
     def batch(self) -> Batch:
         """Collect sends and policy changes over many queues and run them in one transaction."""
         return Batch(self.core, self.runner)
@@ -113,6 +129,10 @@ class Database:
         check.microseconds(ttl, "ttl")
         id = self.runner.run(queues.permit_create(self.core, name, ttl))
         return Permit(self.core, self.runner, id, ttl)
+
+    def permits(self) -> list[PermitStatus]:
+        """The live workers: whose permits have not expired, by age, with their leases."""
+        return self.runner.run(queues.permits(self.core))
 
     def migrate(self) -> list[str]:
         """Bring the schema up to date; the names of the migrations that were applied."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fairlead.backends.base import OPEN, RUNNING, Row
+from fairlead.backends.scheduling import ScheduleRow
 from fairlead.values import COUNTERS
 
 MINUTE = 60_000_000
@@ -284,6 +285,7 @@ class State:
     # Groups that lost a member since they were judged, and when.
     marks: dict[Group, int] = field(default_factory=dict[Group, int])
     events: list[Event] = field(default_factory=list[Event])
+    schedules: dict[str, ScheduleRow] = field(default_factory=dict[str, ScheduleRow])
     last_id: int = 0  # never goes back: an id used twice would revive stale leases
     last_permit: int = 0
     last_group: int = 0

@@ -35,6 +35,7 @@ from fairlead.backends.mysql.calling import (
     text,
 )
 from fairlead.backends.mysql.groups import Groups
+from fairlead.backends.mysql.schedules import Schedules
 from fairlead.backends.mysql.schema import CLIENT
 from fairlead.backends.mysql.sending import send_many
 
@@ -44,7 +45,7 @@ PORTION = 10_000  # leases in one CALL
 _QUEUE_KEYS = ("name", "created_at", *QUEUE_DEFAULTS)
 
 
-class MysqlBackend(Groups):
+class MysqlBackend(Groups, Schedules):
     dialect = "mysql"
 
     def __init__(self, prefix: str = "fairlead_") -> None:

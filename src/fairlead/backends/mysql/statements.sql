@@ -1,4 +1,4 @@
--- What the library sends besides CALLs: migrating, and the batched send (sending.py).
+-- What the library sends besides CALLs: migrating, the batched send (sending.py), and schedules.
 
 -- name: lock_migrations(name)
 SELECT GET_LOCK(SHA1(CONCAT(DATABASE(), ' ', :name)), 300)
@@ -97,3 +97,49 @@ ROLLBACK TO SAVEPOINT fairlead_send
 
 -- name: count_sent(queue_id, minute, sent)
 INSERT INTO fairlead_tally (queue_id, minute, sent) VALUES (:queue_id, :minute, :sent)
+
+-- fragment: schedule
+name, revision, queue, spec, missed, overlap, owner, paused, next_at, look_at, last_at, error,
+created_at, updated_at, json, body, options
+
+-- name: schedule(name)
+SELECT {schedule} FROM fairlead_schedule WHERE name = :name
+
+-- name: lock_schedule(name)
+SELECT {schedule} FROM fairlead_schedule WHERE name = :name FOR UPDATE
+
+-- name: schedules()
+SELECT {schedule} FROM fairlead_schedule ORDER BY name
+
+-- name: add_schedule(name, revision, queue, spec, missed, overlap, owner, paused, next_at, look_at, last_at, error, created_at, updated_at, json, body, options)
+-- One that is there is locked: INSERT IGNORE would only share its lock, and two who then want to change
+-- it would wait for each other. Its revision tells the two cases apart in every kind of session.
+INSERT INTO fairlead_schedule ({schedule})
+VALUES (:name, :revision, :queue, :spec, :missed, :overlap, :owner, :paused, :next_at, :look_at, :last_at,
+    :error, :created_at, :updated_at, :json, :body, :options)
+ON DUPLICATE KEY UPDATE fairlead_schedule.revision = fairlead_schedule.revision + 1
+
+-- name: row_count()
+-- Of the statement before: 1 inserted, updated or deleted; 2 found where an INSERT met a duplicate.
+SELECT ROW_COUNT()
+
+-- name: change_schedule(queue, spec, missed, overlap, owner, paused, next_at, look_at, last_at, error, updated_at, json, body, options, name)
+UPDATE fairlead_schedule SET revision = revision + 1, queue = :queue, spec = :spec, missed = :missed,
+    overlap = :overlap, owner = :owner, paused = :paused, next_at = :next_at, look_at = :look_at,
+    last_at = :last_at, error = :error, updated_at = :updated_at, json = :json, body = :body,
+    options = :options
+WHERE name = :name
+
+-- name: remove_schedule(name)
+DELETE FROM fairlead_schedule WHERE name = :name
+
+-- name: claim_schedule(next_at, look_at, name, revision)
+UPDATE fairlead_schedule SET revision = revision + 1, next_at = :next_at, look_at = :look_at, error = NULL
+WHERE name = :name AND revision = :revision AND paused = 0
+
+-- name: schedule_sent(tick, name)
+UPDATE fairlead_schedule SET last_at = :tick WHERE name = :name
+
+-- name: schedule_failed(error, look_at, name, revision)
+UPDATE fairlead_schedule SET revision = revision + 1, error = :error, look_at = :look_at
+WHERE name = :name AND revision = :revision AND paused = 0

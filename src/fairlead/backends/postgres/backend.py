@@ -30,6 +30,7 @@ from fairlead.backends.postgres.groups import Groups
 from fairlead.backends.postgres.insight import Insight
 from fairlead.backends.postgres.literals import leases, numbers, queue_dict, send_params, texts
 from fairlead.backends.postgres.memory import START, Hint, Hints
+from fairlead.backends.postgres.schedules import Schedules
 from fairlead.backends.postgres.verbs import Verbs
 from fairlead.errors import BodyTooLarge, SchemaOutdated
 
@@ -48,7 +49,7 @@ def _order(row: Row) -> tuple[int, int, int]:
     return -row[7], row[8], row[0]
 
 
-class PostgresBackend(Verbs, Insight, Groups):
+class PostgresBackend(Verbs, Insight, Groups, Schedules):
     dialect = "postgresql"
 
     def __init__(self, schema: str = "fairlead") -> None:

@@ -59,7 +59,7 @@ def _ours(code: str, message: str) -> Exception:
     if code == "FL003":
         return DuplicateKey(queue, [detail])
     if code == "FL004":
-        return ChannelFull(queue, queue)
+        return ChannelFull(queue, detail or queue)
     if code == "FL005":
         return InvalidName(text)
     if code == "FL007":

@@ -278,6 +278,57 @@ SELECT count(*) FROM (SELECT CASE WHEN x.clear <> 0 THEN fairlead.policy_clear(x
     :paused::text::int[], :ordered::text::int[], :max_size::text::int[])
     x(queue, channel, clear, most, count, period, burst, weight, paused, ordered, size) OFFSET 0) y
 
+-- fragment: schedule
+s.name, s.revision, s.queue, s.spec, s.missed, s.overlap, s.owner, s.paused, s.next_at, s.look_at, s.last_at, s.error,
+s.created_at, s.updated_at, s.json, s.body, s.options
+
+-- name: schedule(name, now)
+SELECT fairlead.now_us(:now::bigint), {schedule} FROM fairlead.schedule s WHERE s.name = :name::text
+
+-- name: schedule_lock(name, now)
+SELECT fairlead.now_us(:now::bigint), {schedule} FROM fairlead.schedule s WHERE s.name = :name::text FOR UPDATE
+
+-- name: schedules()
+SELECT {schedule} FROM fairlead.schedule s ORDER BY s.name
+
+-- name: schedules_due(after_at, after_name, limit, now)
+-- One row at least: the clock, and when the next of the others is to be looked at.
+SELECT n.now, (SELECT min(l.look_at) FROM fairlead.schedule l WHERE l.look_at > n.now), {schedule}
+FROM (SELECT fairlead.now_us(:now::bigint) AS now OFFSET 0) n
+LEFT JOIN LATERAL (SELECT * FROM fairlead.schedule d
+  WHERE d.look_at <= n.now AND (d.look_at, d.name) > (:after_at::bigint, :after_name::text)
+  ORDER BY d.look_at, d.name LIMIT :limit::int) s ON true
+ORDER BY s.look_at, s.name
+
+-- name: schedule_add(name, revision, queue, spec, missed, overlap, owner, paused, next_at, look_at, last_at, error, created_at, updated_at, json, body, options)
+INSERT INTO fairlead.schedule (name, revision, queue, spec, missed, overlap, owner, paused, next_at, look_at, last_at,
+    error, created_at, updated_at, json, body, options)
+VALUES (:name::text, :revision::bigint, :queue::text, :spec::text, :missed::text, :overlap::text, :owner::text,
+  :paused::int, :next_at::bigint, :look_at::bigint, :last_at::bigint, :error::text, :created_at::bigint,
+  :updated_at::bigint, :json::int, :body::bytea, :options::text)
+ON CONFLICT (name) DO NOTHING RETURNING 1
+
+-- name: schedule_change(name, queue, spec, missed, overlap, owner, paused, next_at, look_at, last_at, error, updated_at, json, body, options)
+UPDATE fairlead.schedule SET revision = revision + 1, queue = :queue::text, spec = :spec::text, missed = :missed::text,
+  overlap = :overlap::text, owner = :owner::text, paused = :paused::int, next_at = :next_at::bigint,
+  look_at = :look_at::bigint, last_at = :last_at::bigint, error = :error::text, updated_at = :updated_at::bigint,
+  json = :json::int, body = :body::bytea, options = :options::text
+WHERE name = :name::text
+
+-- name: schedule_remove(name)
+DELETE FROM fairlead.schedule WHERE name = :name::text RETURNING 1
+
+-- name: schedule_fire(name, revision, next_at, tick, queue, channels, bodies, json, ranks, dues, delays, keys, conflicts, versions, types, headers, leases, max_attempts, expires, max_waits, groups, now)
+SELECT fairlead.schedule_fire(:name::text, :revision::bigint, :next_at::bigint, :tick::bigint, :queue::text,
+  :channels::text[], :bodies::bytea[], :json::text::int[], :ranks::text::int[], :dues::text::bigint[],
+  :delays::text::bigint[], :keys::text[], :conflicts::text, :versions::text::int[], :types::text[], :headers::bytea[],
+  :leases::text::bigint[], :max_attempts::text::int[], :expires::text::bigint[], :max_waits::text::bigint[],
+  :groups::text[], :now::bigint)
+
+-- name: schedule_fail(name, revision, error, look_at)
+UPDATE fairlead.schedule SET revision = revision + 1, error = :error::text, look_at = :look_at::bigint
+WHERE name = :name::text AND revision = :revision::bigint AND paused = 0
+
 -- name: outcomes(queue, ids, keys, now)
 -- A message that died here and went to the dead-letter queue still counts as dead here.
 WITH a AS (SELECT q.id, q.lane, :ids::text::bigint[] AS ids, :keys::text[] AS keys, fairlead.now_us(:now::bigint) AS now

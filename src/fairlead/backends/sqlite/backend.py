@@ -13,6 +13,7 @@ from fairlead.backends.sqlite.insight import Insight
 from fairlead.backends.sqlite.messages import Messages
 from fairlead.backends.sqlite.queues import Queues
 from fairlead.backends.sqlite.receiving import Receiving
+from fairlead.backends.sqlite.schedules import Schedules
 from fairlead.backends.sqlite.sending import INSERTS, MEMBER_INSERTS, Sending
 from fairlead.backends.sqlite.verbs import Verbs
 from fairlead.errors import DatabaseUnavailable, SchemaOutdated, UnsafeTransaction
@@ -60,7 +61,7 @@ UNAVAILABLE = {
 
 
 class SqliteBackend(
-    Queues, Sending, Receiving, Verbs, Messages, Groups, Batches, Insight, Events, Care
+    Queues, Sending, Receiving, Verbs, Messages, Groups, Batches, Schedules, Insight, Events, Care
 ):
     """Every operation of ``base.Backend`` as statements for SQLite 3.35 or later."""
 

@@ -25,6 +25,7 @@ CATALOGUE = (
     "messages",
     "groups",
     "events",
+    "schedules",
     "insight",
     "care",
 )
