@@ -41,6 +41,7 @@ class Declared:
     async def store(self, db: AsyncDatabase, owner: str) -> None:
         """Write it down, unless it is there as it is."""
         given = {k: v for k, v in asdict(self.message).items() if k not in _NOT_OF_A_SCHEDULE}
+        await db.queue(self.queue).create()  # perhaps no task of this worker
         await db.schedule(self.name).set(
             self.queue,
             self.message.body,

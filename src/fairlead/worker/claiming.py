@@ -59,6 +59,7 @@ class Claimer:
         settler, heart = worker.settler, worker.heart
         acks = settler.take(claim.queue)
         pulse = heart.pulse
+        asked = time.monotonic()
         try:
             messages = await worker.db.queue(claim.queue).receive(
                 claim.n, min_priority=claim.min_priority, permit=pulse.permit, ack=acks
@@ -77,7 +78,8 @@ class Claimer:
         given = len(messages)
         worker.metrics.add_received(claim.queue, given)
         listens = self._listens(claim.queue)
-        worker.plan.gave(claim, given, messages.retry_after, listens, time.monotonic())
+        now = time.monotonic()
+        worker.plan.gave(claim, given, messages.retry_after, listens, now, now - asked)
         if given:
             worker.slots.take(messages, pulse)
         await self._subscribe(claim.queue, given == claim.n)

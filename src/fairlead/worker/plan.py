@@ -6,8 +6,8 @@ what to do (``claim``, ``pause``). All times are seconds on the caller's monoton
 How much to claim. A slot is a running handler; at most ``concurrency`` of them. Messages that wait
 in the worker for a slot are *prefetched*: they hide the database's round trip, but while they wait
 nobody else can have them. So there are only as many as the slots will use up in ``HORIZON``
-seconds: by Little's law slots / (mean time of a handler) start per second. No-op handlers get
-hundreds, handlers of a second get none. What has waited for ``STALE`` seconds all the same, because
+seconds, or while a receive takes: by Little's law slots / (mean time of a handler) start per
+second. No-op handlers get hundreds, handlers of a second get none. What has waited for ``STALE`` seconds all the same, because
 the handlers suddenly take long, is given back.
 
 Which queue. Each queue counts what it was given, divided by its weight, and the one that is
@@ -25,7 +25,7 @@ from fairlead.errors import InvalidArgument
 from fairlead.polling import Pace
 from fairlead.worker.reserve import Reserve
 
-HORIZON = 0.02  # seconds of work to hold ready
+HORIZON = (0.02, 0.05)  # seconds of work to hold ready: at least, at most
 STALE = 0.5  # seconds after which prefetched messages go back
 SHY = 5.0  # seconds without prefetching after that
 SMOOTH = 0.05  # how much one run counts in the mean time of a handler
@@ -81,6 +81,7 @@ class Plan:
         self._prefetch = prefetch
         self._reserve = reserve
         self._mean: float | None = None  # seconds of a handler
+        self._trip = 0.0  # seconds of a receive that gave something
         self._shy_until = 0.0
         self._trouble = 0.0  # seconds of the next pause, 0: none
         self._trouble_until = 0.0
@@ -88,10 +89,18 @@ class Plan:
 
     # --- what happened -------------------------------------------------------------------------
     def gave(
-        self, claim: Claim, given: int, retry_after: float | None, listening: bool, now: float
+        self,
+        claim: Claim,
+        given: int,
+        retry_after: float | None,
+        listening: bool,
+        now: float,
+        took: float = 0.0,
     ) -> None:
         """A receive answered. ``listening``: something will wake us when there is more."""
         self._trouble = 0.0
+        if given:
+            self._trip += (took - self._trip) / 4
         state = self.queues[claim.queue]
         self.buffered += given
         if given:
@@ -167,7 +176,8 @@ class Plan:
             return 0
         if self._mean <= 0:
             return self._prefetch
-        return min(self._prefetch, int(self.concurrency * HORIZON / self._mean))
+        horizon = min(max(HORIZON[0], self._trip), HORIZON[1])
+        return min(self._prefetch, int(self.concurrency * horizon / self._mean))
 
     def room(self, now: float) -> tuple[int, int | None]:
         """(how many more messages the worker should hold, of which priority at least)."""

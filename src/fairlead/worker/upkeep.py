@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fairlead.worker")
 LOOK = 5.0  # seconds after which a schedule that somebody added is noticed
+REPEAT = 600.0  # seconds after which the same error of a schedule is logged again
 TIDY = 60.0  # seconds between two rounds of maintenance, of each worker
 
 
@@ -21,7 +22,7 @@ class Upkeep:
     def __init__(self, worker: Worker) -> None:
         self._db = worker.db
         self._loop = worker.loop
-        self._said: dict[str, str] = {}  # schedules whose error was logged
+        self._said: dict[str, tuple[str, float]] = {}  # errors of schedules: which, and when
 
     async def run(self) -> None:
         """Until cancelled. The database's absence is the worker's business."""
@@ -40,9 +41,11 @@ class Upkeep:
     async def _schedules(self) -> float:
         done = await self._db.run_schedules()
         for name, error in done.errors:
-            if self._said.get(name) != error:
+            # It is tried again every few seconds; say so once in a while.
+            said, at = self._said.get(name, ("", 0.0))
+            if said != error or self._loop.time() - at > REPEAT:
+                self._said[name] = (error, self._loop.time())
                 log.error("schedule %s: %s", name, error)
-        self._said = dict(done.errors)
         return LOOK if done.next_in is None else min(LOOK, max(done.next_in, 0.001))
 
     async def _maintain(self) -> None:

@@ -94,10 +94,11 @@ BEGIN
   IF v_gates IS NOT NULL THEN
     IF v_missing IS NOT NULL THEN
       -- Whoever is making the same gate in an open transaction is not waited for: the advisory lock
-      -- says so, and the channel is passed by. (Few at a time: those locks are a scarce resource.)
+      -- says so, and the channel is passed by. (At most 4,096 locks whatever happens: they are a
+      -- scarce resource. One new channel in 4,096 is passed by for another's sake.)
       INSERT INTO fairlead.gate (queue_id, channel)
-        SELECT q.id, c FROM unnest(v_missing[1:500]) c
-        WHERE pg_try_advisory_xact_lock(hashtextextended('fairlead.gate.' || q.id || '.' || c, 0))
+        SELECT q.id, c FROM unnest(v_missing) c
+        WHERE pg_try_advisory_xact_lock(hashtext('fairlead.gate'), hashtext(q.id || '.' || c) & 4095)
         ON CONFLICT (queue_id, channel) DO NOTHING;
     END IF;
     IF p_wait IS NOT NULL THEN

@@ -177,7 +177,9 @@ BEGIN
           END IF;
         END IF;
         IF cardinality(o.channels) > 0 THEN
-          v_hints := ARRAY(SELECT v_hints[array_position(v_names, c)] FROM unnest(o.channels) c);
+          v_hints := CASE WHEN cardinality(p_hint_channels) = 0 -- (looking them up is quadratic)
+            THEN array_fill(NULL::int, ARRAY[cardinality(o.channels)])
+            ELSE ARRAY(SELECT v_hints[array_position(v_names, c)] FROM unnest(o.channels) c) END;
           a_ch := a_ch || o.channels;
           a_w := a_w || o.weights;
           a_room := a_room || o.rooms;
