@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote
@@ -109,6 +109,7 @@ class Session:
         self.pooler = pooler
         self.out = _console()
         self.err = _console(stderr=True)
+        self.log_error: Callable[[str], None] | None = None  # where errors go instead of stderr
         self._db: Database | None = None
 
     def use(self, url: str) -> None:
@@ -193,8 +194,12 @@ class Session:
         self.err.print(clean(text), style="dim", soft_wrap=True)
 
     def error(self, text: str) -> None:
+        text = clean(self.scrub(text))
+        if self.log_error is not None:
+            self.log_error(text)
+            return
         line = Text("error: ", style="bold red")
-        line.append(clean(self.scrub(text)), style="red")
+        line.append(text, style="red")
         self.err.print(line, soft_wrap=True)
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

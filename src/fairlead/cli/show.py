@@ -93,7 +93,11 @@ def progress_facts(message: Message) -> dict[str, Any]:
 
 
 def settings_facts(settings: Settings) -> dict[str, Any]:
-    return {**asdict(settings), "created_at": iso(settings.created_at)}
+    facts: dict[str, Any] = {**asdict(settings), "created_at": iso(settings.created_at)}
+    if facts["backoff"] is not None:  # what else a Backoff has is for the retries of tasks
+        names = ("initial", "factor", "maximum")
+        facts["backoff"] = {name: facts["backoff"][name] for name in names}
+    return facts
 
 
 def stats_facts(stats: Stats) -> dict[str, Any]:

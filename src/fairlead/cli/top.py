@@ -1,4 +1,4 @@
-"""``fairlead top``: the queues as they move."""
+"""``fairlead top``: the queues as they move, and who works on them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from fairlead.cli import show
 from fairlead.cli.insight import now_of
 from fairlead.cli.parsing import Duration
 from fairlead.cli.session import Context, Refused, Session, make_table
+from fairlead.permits import PermitStatus
 from fairlead.values import Message, Stats
 
 RATES = ("sent", "delivered", "finished", "failed")
@@ -29,6 +30,7 @@ _HISTORY = 24
 LEAST = 0.1  # seconds between two looks
 _LOOK = 20  # leased messages of a queue whose progress is looked at
 _MOST = 10  # and shown
+_WORKERS = 20  # workers shown on the screen
 
 
 def _totals(stats: Stats) -> tuple[int, ...]:
@@ -71,7 +73,7 @@ def sparkline(values: Any) -> str:
 
 
 def top(*, every: Duration = 1, once: bool = False, session: Context) -> None:
-    """Watch the queues live: what waits, what runs, how fast. q or Ctrl-C ends.
+    """Watch queues and workers live: what waits, what runs, how fast. q or Ctrl-C ends.
 
     Example: fairlead top --db postgresql://localhost/app
 
@@ -102,12 +104,18 @@ def _plain(session: Session, meter: Meter, every: float, once: bool) -> None:
         time.sleep(every)
         stats = session.db.stats()
         rates = meter.sample(stats, time.monotonic())
+        permits = session.db.permits()
         now = now_of(session)
         if session.json:
             facts = [show.progress_facts(message) for message in progressing(session, stats)]
-            session.emit_line({**_facts(stats, rates, now), "progress": facts})
+            workers = [worker_facts(one, now) for one in permits]
+            told = _facts(stats, rates, now)
+            session.emit_line({**told, "workers": workers, "progress": facts})
         else:
             session.print_table(_table(stats, rates, meter, now))
+            if permits:
+                session.say()
+                session.print_table(workers_table(permits, now, len(permits)))
             working = progressing(session, stats)
             if working:
                 session.say()
@@ -137,6 +145,34 @@ def _progress_table(messages: list[Message]) -> Table:
     heads = ["queue", ">message", "key", "channel", "group", "progress"]
     keep = [i for i in range(len(heads)) if any(row[i] for row in rows)]
     return make_table([heads[i] for i in keep], [[row[i] for i in keep] for row in rows])
+
+
+def worker_facts(permit: PermitStatus, now: datetime) -> dict[str, Any]:
+    return {
+        "worker": permit.name,
+        "leases": permit.leases,
+        "age_seconds": max((now - permit.created_at).total_seconds(), 0),
+        "expires_in_seconds": max((permit.expires_at - now).total_seconds(), 0),
+    }
+
+
+def workers_table(permits: list[PermitStatus], now: datetime, most: int) -> Table:
+    """Who holds a permit: the busiest first. After a doubtful answer of the database a worker has
+    two for a while."""
+    busiest = sorted(permits, key=lambda one: -one.leases)
+    rows: list[list[Any]] = [
+        [
+            one.name or "(no name)",
+            show.count(one.leases, "leased"),
+            show.age(one.created_at, now),
+            show.from_now(one.expires_at, now),
+        ]
+        for one in busiest[:most]
+    ]
+    if len(permits) > most:
+        rest = sum(one.leases for one in busiest[most:])
+        rows.append([f"and {len(permits) - most:,} more", show.count(rest, "leased"), "", ""])
+    return make_table([show.many(len(permits), "worker"), ">leases", "up", "permit ends"], rows)
 
 
 def _facts(stats: Stats, rates: dict[str, dict[str, float]], now: datetime) -> dict[str, Any]:
@@ -206,6 +242,9 @@ def _screen(
     if not stats.queues:
         body = Text(f"no queues yet: {session.command('queue', 'create', 'emails')}")
     parts = [head, gauges, Text(), body]
+    permits = session.db.permits()
+    if permits:
+        parts += [Text(), workers_table(permits, now, _WORKERS)]
     working = progressing(session, stats)
     if working:
         parts += [Text(), _progress_table(working)]

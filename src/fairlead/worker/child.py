@@ -8,11 +8,12 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from datetime import datetime
 from importlib import import_module
 from multiprocessing.connection import Connection
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from fairlead.aio.leased import AsyncLeasedMessage
 from fairlead.operations.receiving import KEEP
@@ -51,8 +52,16 @@ def verdict_bytes(verdict: Verdict) -> bytes:
     return json.dumps(told, allow_nan=False).encode()
 
 
-def verdict_from(data: bytes) -> Verdict:
-    return Verdict(**json.loads(data))
+def answer(data: bytes) -> Verdict | Left:
+    told = json.loads(data)
+    return Left(**told) if "left" in told else Verdict(**told)
+
+
+class Left(NamedTuple):
+    """The handler has begun, or asked for more time: so many seconds are left to it."""
+
+    left: float
+    begun: bool
 
 
 # --- the process ------------------------------------------------------------------------------
@@ -74,11 +83,36 @@ class Alone:
         free()
 
 
+class ChildWork(Work):
+    """Tells the worker, whose clock ends us, how much time the handler has."""
+
+    __slots__ = ("tell",)
+    tell: Callable[[bytes], None]
+
+    def begin(self, tell: Callable[[bytes], None]) -> None:
+        self.tell = tell
+        if self.task.timeout is not None:
+            self.deadline = time.monotonic() + self.task.timeout
+            self._say(begun=True)
+
+    def extend(self, more: float) -> None:
+        super().extend(more)
+        if self.deadline is not None:
+            self._say(begun=False)
+
+    def _say(self, begun: bool) -> None:
+        assert self.deadline is not None
+        left = Left(self.deadline - time.monotonic(), begun)
+        self.tell(json.dumps(left._asdict()).encode())
+
+
 def main(pipe: Connection, log_settings: logs.LogSettings | None = None) -> None:
     """Answer requests until the worker closes the pipe."""
-    # A terminal's Ctrl-C goes to everybody in it; whether we stop is the worker's decision.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # A terminal's Ctrl-C goes to everybody in it, and systemd's SIGTERM to all processes of the
+    # service; whether we stop is the worker's decision. Not SIG_IGN: programs that a handler starts
+    # would inherit that, and could not be terminated.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _do_nothing)
     if log_settings is not None:
         logs.setup(*log_settings)
     requests: list[bytes] = []
@@ -95,7 +129,7 @@ def main(pipe: Connection, log_settings: logs.LogSettings | None = None) -> None
     threading.Thread(target=listen, daemon=True).start()
     while True:
         come.acquire()
-        verdict = handle(json.loads(requests.pop(0)))
+        verdict = handle(json.loads(requests.pop(0)), pipe.send_bytes)
         try:
             data = verdict_bytes(verdict)
         except (TypeError, ValueError) as error:
@@ -103,7 +137,11 @@ def main(pipe: Connection, log_settings: logs.LogSettings | None = None) -> None
         pipe.send_bytes(data)
 
 
-def handle(asked: dict[str, Any]) -> Verdict:
+def _do_nothing(number: int, frame: Any) -> None:
+    pass
+
+
+def handle(asked: dict[str, Any], tell: Callable[[bytes], None]) -> Verdict:
     row = tuple(
         base64.b64decode(cast("dict[str, str]", value)["b64"]) if isinstance(value, dict) else value
         for value in asked["row"]
@@ -121,8 +159,9 @@ def handle(asked: dict[str, Any]) -> Verdict:
 
         async def run() -> Verdict:
             message = AsyncLeasedMessage(app.async_db.queue(queue), row)
-            work = Work(alone, task, message, nobody)
+            work = ChildWork(alone, task, message, nobody)
             work.know(AsyncContext(task.name, message, work, app.db))
+            work.begin(tell)
             try:
                 return await handling.acall(work, around)
             finally:
@@ -130,8 +169,9 @@ def handle(asked: dict[str, Any]) -> Verdict:
 
         return asyncio.run(run())
     message: Any = LeasedMessage(app.db.queue(queue), row)
-    work = Work(alone, task, message, nobody)
+    work = ChildWork(alone, task, message, nobody)
     work.know(Context(task.name, message, work, app.db))
+    work.begin(tell)
     return handling.call(work, around)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.aio.waking import AsyncTicket
 from fairlead.errors import DatabaseError, OutcomeUnknown, PermitLost
+from fairlead.tasks.verdicts import RELEASE
 from fairlead.worker.plan import STALE, Claim
 
 if TYPE_CHECKING:
@@ -88,7 +89,13 @@ class Claimer:
         """The handlers take longer than was thought: others may have what waits here."""
         works = self._worker.slots.drop(lambda _: True)
         self._worker.plan.be_shy(time.monotonic())
-        await self._worker.settler.release([work.message for work in works])
+        messages = [work.message for work in works]
+        try:
+            await self._worker.settler.release(messages)
+        except DatabaseError:
+            for message in messages:  # one by one, however long the database is away
+                self._worker.settler.begin(message, RELEASE)
+            raise
 
     # --- being woken -----------------------------------------------------------------------------
     def _listens(self, queue: str) -> bool:

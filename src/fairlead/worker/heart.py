@@ -93,6 +93,8 @@ class Heart:
 
     async def _beat(self) -> None:
         for pulse in list(self.pulses):
+            if pulse not in self.pulses:
+                continue  # it was given up while another was extended
             if pulse is not self.pulse and not pulse.works:
                 self.pulses.remove(pulse)
                 await pulse.permit.close()
@@ -105,8 +107,8 @@ class Heart:
             else:
                 pulse.until = asked + self._ttl
         if self._doubt or not self.pulses:
-            self._doubt = False
             await self.start()
+            self._doubt = False  # not before: it may have failed
         self.last = time.monotonic()
         self._alive(True)
 
@@ -122,6 +124,8 @@ class Heart:
             log.error("%d leases are lost: %s; their handlers are cancelled", pulse.works, why)
         if pulse in self.pulses:
             self.pulses.remove(pulse)
+        if not self.pulses:
+            self._alive(False)  # there is nothing to receive under, until the next beat
         self._lost(pulse)
         self._renew.set()
 

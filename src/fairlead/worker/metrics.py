@@ -33,7 +33,7 @@ class TaskNumbers:
 
     def __init__(self) -> None:
         self.outcomes = [0] * len(OUTCOMES)
-        self.buckets = [0] * (len(BUCKETS) + 1)  # of all but released runs; the last: longer
+        self.buckets = [0] * (len(BUCKETS) + 1)  # how many runs took so long; the last: longer
         self.seconds = 0.0
 
     def add(self, kind: str, final: bool, seconds: float) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import multiprocessing
 import signal
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
@@ -21,6 +22,7 @@ from fairlead.worker import child, logs
 from fairlead.worker.work import Work
 
 log = logging.getLogger("fairlead.worker")
+STARTING = 30.0  # seconds that a process has to start and to import its task, beside its timeout
 
 
 class ProcessDied(Exception):
@@ -38,15 +40,18 @@ class Processes:
         self._starting: set[asyncio.Task[None]] = set()
 
     def start(self, work: Work) -> None:
+        if work.task.timeout is not None:
+            # The time to start a process and to import the task is not the handler's.
+            work.deadline = work.since + STARTING + work.task.timeout
+            self._loop.call_later(STARTING, work.watch, self._loop)
         task = self._loop.create_task(self._start(work))
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
 
     async def _start(self, work: Work) -> None:
         try:
-            if self._idle:
-                one = self._idle.pop()
-            else:
+            one = self._take_idle()
+            if one is None:
                 # Both may take a while, and the event loop has other things to do.
                 one = await self._loop.run_in_executor(None, _Child)
                 self._all.add(one)
@@ -61,16 +66,31 @@ class Processes:
             if work.halt is None:
                 self._finished(work, work.verdict_of(error))
 
+    def _take_idle(self) -> _Child | None:
+        while self._idle:
+            one = self._idle.pop()
+            if one.process.is_alive():
+                return one
+            self._all.discard(one)  # it died between two messages, and is neither's failure
+            one.epitaph()
+        return None
+
     def _answered(self, one: _Child, work: Work) -> None:
-        self._loop.remove_reader(one.pipe.fileno())
         try:
-            verdict = child.verdict_from(one.pipe.recv_bytes())
+            told = child.answer(one.pipe.recv_bytes())
         except (EOFError, OSError):
+            self._loop.remove_reader(one.pipe.fileno())
             self._all.discard(one)
-            verdict = work.verdict_of(ProcessDied(one.epitaph()))
+            told = work.verdict_of(ProcessDied(one.epitaph()))
         else:
+            if isinstance(told, child.Left):
+                work.deadline = time.monotonic() + told.left
+                if told.begun:
+                    self._loop.call_later(told.left, work.watch, self._loop)
+                return
+            self._loop.remove_reader(one.pipe.fileno())
             self._idle.append(one)
-        self._finished(work, verdict)
+        self._finished(work, told)
 
     def close(self) -> None:
         for one in self._all:

@@ -13,7 +13,7 @@ from typing import Any
 
 from fairlead.aio.database import AsyncDatabase
 from fairlead.aio.leased import AsyncLeasedMessage
-from fairlead.errors import DatabaseError, LeaseLost, UsageError
+from fairlead.errors import DatabaseError, LeaseLost, QueueNotFound, UsageError
 from fairlead.retrying import pause
 from fairlead.tasks.verdicts import Verdict
 from fairlead.values import Message
@@ -85,6 +85,7 @@ class Settler:
     # --- the others ------------------------------------------------------------------------------
     async def _one(self, message: AsyncLeasedMessage, verdict: Verdict) -> None:
         attempt = 0
+        simple = False  # the verdict is our own, because the handler's was impossible
         while True:
             try:
                 await self._carry_out(message, verdict)
@@ -96,11 +97,13 @@ class Settler:
                     log.warning("%s", error)
                 return
             except UsageError as error:
-                # What the handler asked for cannot be done: a result that is no JSON, say.
+                # What the handler asked for cannot be done: a result that is no JSON, say. It must
+                # not stay leased for that: nobody would ever get it while we live.
                 log.error("message %d of %s: %s", message.id, message.queue, error)
-                if verdict.kind in ("fail", "release"):
-                    return  # its queue was dropped
+                if verdict.kind == "release" or isinstance(error, QueueNotFound) or simple:
+                    return
                 verdict = Verdict("fail", error=f"{type(error).__name__}: {error}")
+                simple = True
             except DatabaseError as error:
                 log.debug("message %d: %s", message.id, error)
                 attempt += 1

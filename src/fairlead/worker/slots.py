@@ -7,6 +7,7 @@ processes; whatever ran one tells ``finished`` its verdict, which makes room for
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import time
 from collections import deque
@@ -35,6 +36,7 @@ class Slots:
         self._worker = worker
         self._plan = worker.plan
         self._loop = worker.loop
+        self._context = contextvars.copy_context()
         self._around = overriding(worker.app.middleware, "handling")
         self._after = overriding(worker.app.middleware, "finished")
         self._wanting: deque[Callable[[], Any]] = deque()  # handlers that want their slot back
@@ -99,11 +101,16 @@ class Slots:
         if message.recovered and message.attempts >= min(SUSPECT, work.most or SUSPECT):
             # It may have taken its worker down: let it do that to a process of its own.
             executor = "process" if task.importable else executor
-        if task.timeout is not None:
+        if task.timeout is not None and executor != "process":
             work.deadline = work.since + task.timeout
             self._loop.call_later(task.timeout, work.watch, self._loop)
         if executor == "async":
-            work.halt = self._loop.create_task(self._run(work)).cancel
+            # Often it is started by the end of another handler, whose context it must not inherit.
+            context = self._context.copy()
+            running = self._loop.create_task(self._run(work), context=context)
+            # Not at once: a coroutine that is cancelled before its first step never runs at all,
+            # and nobody would hear of its end.
+            work.halt = lambda: self._loop.call_soon(running.cancel)
         elif executor == "thread":
             self.threads.start(work)
         else:
@@ -154,6 +161,8 @@ class Slots:
             log.warning("%s failed in attempt %d%s: %s", name, tries, again, error, extra=extra)
         elif verdict.kind == "lost":
             log.warning("%s lost the lease of its message", name, extra=extra)
+        elif verdict.kind == "settled" and error:
+            log.error("%s failed after its transaction, and is done: %s", name, error, extra=extra)
 
     def guard(self, hook: Callable[..., Any], *args: Any) -> None:
         """Run somebody's hook; an error in it is logged and harms nobody else."""
@@ -174,6 +183,9 @@ class Slots:
     def wanted(self, free: Callable[[], Any]) -> None:
         self._wanting.append(free)
         self.fill()
+
+    def unwanted(self, free: Callable[[], Any]) -> None:
+        self._wanting.remove(free)
 
     def close(self) -> None:
         self.threads.close()

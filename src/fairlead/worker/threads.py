@@ -10,13 +10,20 @@ import asyncio
 import contextlib
 import contextvars
 import ctypes
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
 from fairlead.tasks.verdicts import Verdict
+from fairlead.worker import handling
 from fairlead.worker.work import Work
+
+# Packages that take locks which the whole process needs, and take them so that an exception out of
+# nowhere would leave them locked for ever: imports, logging, our own pools.
+DELICATE = frozenset({"fairlead", "importlib", "logging", "queue", "threading"})
+AGAIN = 0.002  # seconds until a handler that was in the middle of such a thing is tried again
 
 
 class Interrupted(BaseException):
@@ -59,8 +66,12 @@ class Threads:
 
             def halt(lock: threading.Lock = lock, current: list[bool] = current) -> None:
                 with lock:
-                    if current[0]:
+                    if not current[0]:
+                        return
+                    if not is_delicate(ident):
                         _raise_in(ident, Interrupted)
+                        return
+                self._loop.call_later(AGAIN, halt)
 
             work.halt = halt
             verdict: Verdict | None = None
@@ -96,6 +107,23 @@ class Threads:
     def close(self) -> None:
         for _ in range(self._threads):
             self._works.put(None)
+
+
+def is_delicate(ident: int) -> bool:
+    """Is this thread, below its handler, in code that must not be interrupted?
+
+    An exception that is set now is raised where the thread stands: at the very place if it waits
+    for the interpreter, after the call if it waits for something else."""
+    frame = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage]
+    if frame is not None and frame.f_code is threading.Condition.wait.__code__:
+        return False  # it sleeps, with everything around it prepared for an error
+    # (Above the call of the handler is our own code, which is prepared, too.)
+    while frame is not None and frame.f_code is not handling.call.__code__:
+        name: str = frame.f_globals.get("__name__", "")
+        if name.partition(".")[0] in DELICATE:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _raise_in(ident: int, error: type[BaseException]) -> None:

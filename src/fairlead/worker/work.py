@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -46,7 +47,11 @@ class Work(Run):
         if self._context is None:
             db = self.worker.app.db
             if self.task.is_async:
-                self._context = AsyncContext(self.task.name, self.message, self, db)
+                # The app's connections, not the worker's own: handlers in transactions may hold all
+                # of them, and the heartbeat must not wait for one.
+                own = self.worker.app.async_db.queue(self.message.queue)
+                leased = AsyncLeasedMessage(own, row_of(self.message))
+                self._context = AsyncContext(self.task.name, leased, self, db)
             else:
                 queue = db.queue(self.message.queue)
                 message = LeasedMessage(queue, row_of(self.message))
@@ -93,7 +98,7 @@ class Work(Run):
         if self.cancelled == LOST or self._is_lost(error):
             return Verdict("lost", error=str(error))
         if self.settled:
-            return SETTLED
+            return Verdict("settled", error=f"{type(error).__name__}: {error}")
         if self.cancelled == STOP:
             return RELEASE
         if self.cancelled == TIMEOUT:
@@ -126,15 +131,24 @@ class Work(Run):
 
     def regain_slot(self) -> None:
         free = threading.Event()
-        self.worker.soon(self.worker.slots.wanted, free.set)
+        self.worker.soon(self.worker.slots.wanted, functools.partial(self._regained, free))
         free.wait()
-        self._slot = True
 
     async def regain_slot_async(self) -> None:
         free = asyncio.Event()
-        self.worker.slots.wanted(free.set)
-        await free.wait()
+        regained = functools.partial(self._regained, free)
+        self.worker.slots.wanted(regained)
+        try:
+            await free.wait()
+        except asyncio.CancelledError:
+            if not self._slot:
+                self.worker.slots.unwanted(regained)
+            raise
+
+    def _regained(self, free: threading.Event | asyncio.Event) -> None:
+        # Noted here and not by the handler, which may be cancelled before it comes to that.
         self._slot = True
+        free.set()
 
     @property
     def holds_slot(self) -> bool:
