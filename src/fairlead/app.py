@@ -6,7 +6,6 @@ import asyncio
 import signal
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
@@ -16,6 +15,7 @@ from fairlead.errors import InvalidArgument
 from fairlead.schedules import Missed, Overlap
 from fairlead.sync.database import Database, connect
 from fairlead.tasks.context import AsyncContext, Context
+from fairlead.tasks.databases import Databases
 from fairlead.tasks.middleware import Middleware, entered, overriding
 from fairlead.tasks.schedules import Declared
 from fairlead.tasks.task import Executor, FromArguments, Sending, Task, TaskOptions
@@ -77,9 +77,9 @@ class App:
             self._observe()
         self._declared: dict[str, Declared] = {}
         self._options = options
-        self._db: Database | None = None
-        self._async: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncDatabase] = (
-            weakref.WeakKeyDictionary()
+        self.databases = Databases(
+            lambda: connect(self.url, **self._options),
+            lambda: connect_async(self.url, **self._options),
         )
 
     def __repr__(self) -> str:
@@ -168,10 +168,13 @@ class App:
         hooks = overriding(self.middleware, "around_send")
         return entered(hooks, task, queue, count) if hooks else nullcontext()
 
-    def sending(self, task: Task[..., Any], message: Send) -> None:
-        """Let the middleware see a message before it is sent."""
-        for hook in overriding(self.middleware, "sending"):
-            hook(task, message)
+    def sending(self, task: Task[..., Any], *messages: Send) -> None:
+        """Let the middleware see messages before they are sent."""
+        hooks = overriding(self.middleware, "sending")
+        if hooks:
+            for message in messages:
+                for hook in hooks:
+                    hook(task, message)
 
     # --- schedules -----------------------------------------------------------------------------
     def cron(
@@ -241,34 +244,24 @@ class App:
     @property
     def db(self) -> Database:
         """The application's Database, for everything that is not a task."""
-        if self._db is None:
-            self._db = connect(self.url, **self._options)
-        return self._db
+        return self.databases.sync
 
     @property
     def async_db(self) -> AsyncDatabase:
         """The same for ``await``; one for each event loop."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._async:
-            self._async[loop] = connect_async(self.url, **self._options)
-        return self._async[loop]
+        return self.databases.of_this_loop
 
     def connect_worker(self) -> AsyncDatabase:
         """A Database of a worker's own."""
-        return connect_async(self.url, **self._options)
+        return self.databases.connect_async()
 
     def close(self) -> None:
         """Close the connections; the next call opens new ones."""
-        if self._db is not None:
-            self._db.close()
-            self._db = None
+        self.databases.close()
 
     async def close_async(self) -> None:
         """Close the connections of this event loop, too."""
-        db = self._async.pop(asyncio.get_running_loop(), None)
-        if db is not None:
-            await db.close()
-        self.close()
+        await self.databases.close_async()
 
     # --- workers -------------------------------------------------------------------------------
     def worker(

@@ -1,4 +1,4 @@
-"""The pages: README.md and docs/*.md, taken apart into fenced blocks and links."""
+"""The pages, README.md, docs/*.md and those of the examples, as fenced blocks and links."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "examples").glob("*/README.md")),
+]
 # Whose shown output is held against the real one; elsewhere a command only has to succeed.
 EXACT = {
     "tutorial.md",

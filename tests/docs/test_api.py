@@ -12,6 +12,7 @@ import pytest
 import fairlead
 from fairlead.operations.receiving import KEEP
 from fairlead.sync.batch import Batch, BatchChannel, BatchQueue
+from fairlead.tasks.task import Sending
 from tests.docs.pages import ROOT
 
 TEXT = (ROOT / "docs" / "api.md").read_text("utf-8")
@@ -26,8 +27,17 @@ CLASSES = (
     Batch,
     BatchQueue,
     BatchChannel,
+    fairlead.App,
+    fairlead.Task,
+    fairlead.Context,
+    fairlead.Worker,
+    fairlead.Middleware,
 )
-INTERNAL = {"call"}  # how a handle's parts reach its connection
+INTERNAL = {
+    "call",  # how a handle's parts reach its connection
+    *("App.add", "App.around_send", "App.connect_worker", "App.declare", "App.sending"),
+    *("Worker.sleep", "Worker.soon", "Worker.trouble", "Worker.wake"),
+}
 
 
 def section(name: str) -> str:
@@ -51,9 +61,11 @@ def signature(name: str, function: Any) -> str:
             continue
         if one.kind is one.KEYWORD_ONLY and "*" not in parts:
             parts.append("*")
-        star = "**" if one.kind is one.VAR_KEYWORD else ""
+        star = {one.VAR_KEYWORD: "**", one.VAR_POSITIONAL: "*"}.get(one.kind, "")
         value = "" if one.default is one.empty else f"={default(one.default)}"
         parts.append(f"{star}{own}{value}")
+        if one.kind is one.POSITIONAL_ONLY:
+            parts.append("/")
     return f"{name}({', '.join(parts)})"
 
 
@@ -62,7 +74,9 @@ def methods(cls: type) -> list[tuple[str, Any]]:
     return [
         (name, value)
         for name, value in vars(cls).items()
-        if inspect.isfunction(value) and not name.startswith("_") and name not in INTERNAL
+        if inspect.isfunction(value)
+        and not name.startswith("_")
+        and not {name, f"{cls.__name__}.{name}"} & INTERNAL
     ]
 
 
@@ -79,6 +93,8 @@ def test_every_answer_has_its_type(cls: type) -> None:
     for name, function in methods(cls):
         answer = str(inspect.signature(function).return_annotation)
         told = "" if answer == "None" else f" → `{answer}`"
+        if answer.startswith("Generator["):
+            told = " → context manager"
         assert f"- `{signature(name, function)}`{told}:" in text, f"{name} gives {answer}"
 
 
@@ -88,7 +104,23 @@ def test_every_method_on_the_page_exists(cls: type) -> None:
     assert sorted(named) == sorted(name for name, _ in methods(cls))
 
 
-@pytest.mark.parametrize("name", ["connect", "connect_async", "migrations"])
+def test_both_contexts_have_the_same_methods() -> None:
+    both = [
+        {name: signature(name, function) for name, function in methods(cls)}
+        for cls in (fairlead.Context, fairlead.AsyncContext)
+    ]
+    assert both[0] == both[1]
+
+
+def test_a_sending_has_the_methods_of_its_task() -> None:
+    own = dict(methods(Sending))
+    text = section("Sending")
+    for name, function in own.items():
+        assert signature(name, function) == signature(name, getattr(fairlead.Task, name))
+        assert f"`{name}`" in text, name
+
+
+@pytest.mark.parametrize("name", ["current_context", "connect", "connect_async", "migrations"])
 def test_every_function_has_its_signature(name: str) -> None:
     assert f"- `{signature(name, getattr(fairlead, name))}`" in section("Module")
 

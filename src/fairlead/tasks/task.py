@@ -39,7 +39,7 @@ class Home(Protocol):
     def around_send(
         self, task: Task[..., Any], queue: str, count: int
     ) -> AbstractContextManager[Any]: ...
-    def sending(self, task: Task[..., Any], message: Send) -> None: ...
+    def sending(self, task: Task[..., Any], *messages: Send) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,8 @@ class Task(Generic[P, R]):
     def __init__(
         self, home: Home, function: Callable[..., R], name: str | None, options: TaskOptions
     ) -> None:
+        if not hasattr(function, "__name__"):
+            raise InvalidArgument(f"a task is a function, with a def of its own: not {function!r}")
         self.home = home
         self.function = function
         self.name = check.name(name or function.__name__, "a task's name")
@@ -211,10 +213,16 @@ class Sending(Generic[P]):
                     f"{self.task.name}.send_many takes the keyword arguments of each call: "
                     f"[{{'name': value}}, …], not {call!r}"
                 )
-            messages.append(self._message((), call))
+            messages.append(self._made((), call))
+        self.task.home.sending(self.task, *messages)
         return messages
 
     def _message(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Send:
+        message = self._made(args, kwargs)
+        self.task.home.sending(self.task, message)
+        return message
+
+    def _made(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Send:
         task, own = self.task, self.task.options
         body = task.payload.write(args, kwargs)
         message = Send(
@@ -236,7 +244,6 @@ class Sending(Generic[P]):
             if given.get("max_attempts") is not None:
                 headers = dict(message.headers or {})
                 message.headers = {**headers, MAX_ATTEMPTS: message.max_attempts}
-        task.home.sending(task, message)
         return message
 
     def _queue(self) -> Queue:

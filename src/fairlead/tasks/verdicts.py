@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from fairlead import limits
 from fairlead.errors import InvalidArgument
 from fairlead.operations.receiving import KEEP
 from fairlead.values import Backoff, Duration, Moment
@@ -92,9 +93,11 @@ class RetryPolicy:
                 if backoff is not None:
                     check_backoff(backoff, task)
                 self.rules.append((kind, backoff))
-            # The message itself must last as long as the most patient of them.
+            # The message itself must last as long as the most patient of them, and as the errors
+            # without a rule, for which the queue decides: its default is a good guess.
             given = [b.max_attempts for _, b in self.rules if b and b.max_attempts is not None]
-            self.max_attempts = (0 if 0 in given else max(given)) if given else None
+            most = 0 if 0 in given else max([limits.MAX_ATTEMPTS, *given])
+            self.max_attempts = most if given else None
             # The most special type first, so that the order of writing does not matter.
             self.rules.sort(key=lambda item: -len(item[0].__mro__))
         elif rule is not None:
@@ -121,7 +124,8 @@ class RetryPolicy:
         backoff = self.for_error(error)
         if backoff is None:
             return Verdict("kill", error=text, details=details, final=True)
-        own = None if backoff is True else backoff.max_attempts
+        # A single back-off's number is the message's, unless its sender said otherwise: ``most``.
+        own = most if not self.rules else None if backoff is True else backoff.max_attempts
         bounds = [bound for bound in (most, usual if own is None else own) if bound]
         final = bool(bounds) and attempts >= min(bounds)
         # Where the queue decides, the database does: its settings may have changed meanwhile.
@@ -136,6 +140,8 @@ class RetryPolicy:
 def check_backoff(backoff: Any, task: str) -> Backoff:
     if not isinstance(backoff, Backoff):
         raise InvalidArgument(f"{task}: retry= takes a fairlead.Backoff(…), not {backoff!r}")
+    if seconds(backoff.initial) < 0 or seconds(backoff.maximum) < 0 or backoff.factor < 1:
+        raise InvalidArgument(f"{task}: a back-off's delays must not be negative or shrink")
     if not 0 <= backoff.jitter <= 1:
         raise InvalidArgument(f"{task}: jitter is a part of the delay, from 0 to 1")
     if backoff.max_attempts is not None and backoff.max_attempts < 0:

@@ -1,0 +1,172 @@
+"""Where handlers run in a test: the worker's own slots, one at a time, and in sight.
+
+*Here* is how ``drain()`` works: a plain function is called in the test's thread, outside of any
+event loop; a coroutine function runs to its end in a private one. *In the loop* is how
+``drain_async()`` works, and what happens around a coroutine function that gives its slot away: as
+in a real worker, coroutines are tasks of the loop and plain functions have threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fairlead.aio.leased import AsyncLeasedMessage
+from fairlead.errors import InvalidArgument, TaskTimeout
+from fairlead.tasks.verdicts import Signal, Verdict
+from fairlead.worker.metrics import outcome
+from fairlead.worker.slots import Slots
+from fairlead.worker.work import STOP, TIMEOUT, Work
+
+if TYPE_CHECKING:
+    from fairlead.testing.draining import Drain
+
+log = logging.getLogger("fairlead.testing")
+
+
+class Handled(Work):
+    """Remembers what its handler raised: a verdict knows only the text."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work.worker, work.task, work.message, work.pulse)
+        self.error: BaseException | None = None
+
+    def verdict_of(self, error: BaseException) -> Verdict:
+        self.error = error
+        if self.cancelled == TIMEOUT:
+            self.error = TaskTimeout(f"{self.task.name} took longer than {self.task.timeout:g} s")
+        return super().verdict_of(error)
+
+
+class VisibleSlots(Slots):
+    def __init__(self, drain: Drain) -> None:
+        super().__init__(drain)
+        self._drain = drain
+        self.outcomes: Counter[str] = Counter()
+        self.errors: list[BaseException] = []  # of handlers
+        self.failure: BaseException | None = None  # the first that the test shall see
+        self.hooks: set[asyncio.Task[Any]] = set()
+
+    # --- in --------------------------------------------------------------------------------------
+    def _refuse(self, message: AsyncLeasedMessage) -> None:
+        super()._refuse(message)
+        self.outcomes["failed"] += 1
+        names = ", ".join(sorted(self._drain.app.tasks))
+        self._fail(
+            InvalidArgument(
+                f"queue {message.queue!r} has a message for a task {message.type!r}; the app has "
+                f"{names}"
+            )
+        )
+
+    def _start(self, work: Work) -> None:
+        drain, task = self._drain, work.task
+        handled = Handled(work)
+        self.running.add(handled)
+        handled.since = time.monotonic()
+        if task.timeout is not None:
+            handled.deadline = handled.since + task.timeout
+        if drain.in_loop:
+            self._start_in_loop(handled)
+        elif task.is_async:
+            drain.run_in_loop(self._alone(handled))
+        else:
+            try:
+                verdict = self._context.copy().run(self._call, handled)
+            except BaseException:  # the test shall end, not the message: Ctrl-C, pytest.fail()
+                self._gone(handled)
+                raise
+            self.finished(handled, verdict)
+
+    def _start_in_loop(self, work: Handled) -> None:
+        if work.task.timeout is not None:
+            self._loop.call_later(work.task.timeout, work.watch, self._loop)
+        if work.task.is_async:
+            task = self._loop.create_task(self._run(work), context=self._context.copy())
+            # Not at once: cancelled before its first step it would end without a verdict.
+            work.halt = lambda: self._loop.call_soon(task.cancel)
+            task.add_done_callback(functools.partial(self._ended, work))
+        else:
+            self.threads.start(work)
+
+    async def _alone(self, work: Handled) -> None:
+        """One coroutine function; and others, for as long as it has given its slot away."""
+        self._drain.in_loop = True
+        try:
+            self._start_in_loop(work)
+            await self._drain.pump(lambda: work not in self.running)
+        finally:
+            self._drain.in_loop = False
+
+    def _ended(self, work: Handled, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._gone(work)
+            self.fail(error)
+            self._drain.wake()
+
+    def _gone(self, work: Handled) -> None:
+        """It has left without a verdict."""
+        self.running.discard(work)
+        if work.holds_slot:
+            self._plan.running -= 1
+
+    # --- out -------------------------------------------------------------------------------------
+    def finished(self, work: Work, verdict: Verdict) -> None:
+        running = work in self.running
+        super().finished(work, verdict)
+        if not running or not isinstance(work, Handled):
+            return
+        self.outcomes[outcome(verdict.kind, verdict.final)] += 1
+        error = work.error
+        if error is None or isinstance(error, Signal) or work.cancelled == STOP:
+            return
+        self.errors.append(error)
+        # Where the clock moves, what is tried again has not failed yet.
+        again = verdict.kind in ("fail", "lost") and not verdict.final
+        if not (again and self._drain.moves_clock):
+            self._fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        self.failure = self.failure or error
+
+    def _fail(self, error: BaseException) -> None:
+        if self._drain.raises:
+            self.fail(error)
+
+    def guard(self, hook: Callable[..., Any], *args: Any) -> None:
+        """A worker only logs what its hooks raise; a test wants to know."""
+        try:
+            value: Any = hook(*args)
+        except Exception as error:
+            self._hook_failed(hook, error)
+            return
+        if asyncio.iscoroutine(value):
+            running: asyncio.Task[Any] = self._loop.create_task(value)
+            self.hooks.add(running)
+            running.add_done_callback(functools.partial(self._hook_ended, hook))
+
+    def _hook_ended(self, hook: Callable[..., Any], task: asyncio.Task[Any]) -> None:
+        self.hooks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._hook_failed(hook, error)
+
+    def _hook_failed(self, hook: Callable[..., Any], error: BaseException) -> None:
+        log.error("%r failed", hook, exc_info=error)
+        self._fail(error)
+
+    # --- handlers that wait for other work -------------------------------------------------------
+    def given(self) -> None:
+        super().given()
+        if not self._drain.in_loop:
+            self._drain.run_due()
+            if self.failure is not None:
+                raise self.failure  # what its handler waits for will never come
