@@ -14,6 +14,7 @@ from fairlead.backends.base import Backend
 from fairlead.drivers.base import GONE
 from fairlead.errors import (
     DatabaseBusy,
+    DatabaseError,
     DatabaseUnavailable,
     FairleadError,
     OutcomeUnknown,
@@ -57,7 +58,9 @@ def judge(
         if attempt + 1 < 3:
             return LOST
         return DatabaseUnavailable(f"{call.what}: the connection broke again and again: {error}")
-    return error
+    # Cancelled by an administrator or a time limit, read-only after a failover, …: nobody can list
+    # them all, and a worker must outlive them all. What we begin is rolled back.
+    return DatabaseError(f"{call.what}: the database could not do it ({code}): {error}")
 
 
 def judge_yours(backend: Backend, code: str | None, error: BaseException) -> BaseException:

@@ -34,6 +34,7 @@ STATE_CODES: dict[str, str] = {name: code for code, name in STATES.items()}
 
 # Which of a row's three payloads are JSON (the rest are bytes): bits of its `json` column.
 BODY_JSON, MEMO_JSON, RESULT_JSON = 1, 2, 4
+ORDERED = 8  # in the same bits: it was given by an ordered channel
 
 
 def moment(us: int) -> datetime:
@@ -436,6 +437,11 @@ class Message:
         return decode(self._row[12], self._row[14] & MEMO_JSON)
 
     @property
+    def ordered(self) -> bool:
+        """It was given by an ordered channel: nothing after it may run before it has ended."""
+        return bool(self._row[14] & ORDERED)
+
+    @property
     def lease_until(self) -> datetime | None:
         return None if self._row[13] is None else moment(self._row[13])
 
@@ -491,8 +497,3 @@ class Message:
     def __repr__(self) -> str:
         # No body: reprs end up in logs.
         return f"<{type(self).__name__} {self.id} queue={self.queue!r} channel={self.channel!r}>"
-
-
-def row_of(message: Message) -> tuple[Any, ...]:
-    """Its columns, for another object that stands for the same delivery."""
-    return message._row  # pyright: ignore[reportPrivateUsage]

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead import InvalidArgument
+from fairlead.limits import RECEIVE_MAX
 from fairlead.polling import LISTENING, POLLING
 from fairlead.worker.plan import HORIZON, SHY, TROUBLE, Claim, Plan
 from fairlead.worker.reserve import Reserve
@@ -114,6 +115,10 @@ def test_prefetching_is_bounded() -> None:
     give(plan, ask(plan), 10)
     end(plan, 10, seconds=0.0)
     assert ask(plan).n == 10
+
+
+def test_a_claim_is_no_larger_than_a_receive_may_be() -> None:
+    assert ask(plan_of(RECEIVE_MAX + 5)).n == RECEIVE_MAX
 
 
 def test_the_mean_follows_the_handlers() -> None:

@@ -410,6 +410,22 @@ def test_a_rate_is_waited_for(app, ran):
     assert [(at - start).total_seconds() for at in ran] == [0, 60, 120]
 
 
+def test_an_ordered_channel_waits_for_the_retry_of_its_first(app, ran):
+    @app.task(retry=fairlead.Backoff(initial=10, jitter=0))
+    def task(ctx: Context, n: int) -> None:
+        ran.append((n, ctx.attempt))
+        if (n, ctx.attempt) == (1, 1):
+            raise ValueError
+
+    def send() -> None:
+        app.db.queue("default").set(policy=fairlead.Policy(ordered=True))
+        task.send_many([{"n": 1}, {"n": 2}])
+
+    for drained in drain_both(app, send, retries=True):
+        assert (drained.done, drained.failed) == (2, 1)
+    assert ran == [(1, 1), (1, 2), (2, 1)] * 2
+
+
 def test_schedules_tick_by_the_clock(app, ran):
     @app.task
     def task(name: str) -> None:
@@ -437,6 +453,18 @@ def test_schedules_tick_by_the_clock(app, ran):
         ("cron", "13:00"),
         ("every", "13:00"),
     ]
+
+
+def test_all_schedules_tick_however_many(app):
+    @app.task
+    def task() -> None: ...
+
+    for n in range(150):
+        app.every(60, task, name=f"schedule {n}")
+    with use(app) as test:
+        test.clock.move(60)
+        assert test.tick().sent == 150
+        assert test.tick().sent == 0
 
 
 def test_retries_do_not_follow_schedules_for_ever(app, failing, ran):

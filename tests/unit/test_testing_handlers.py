@@ -173,25 +173,29 @@ def test_a_handler_that_gives_its_slot_away_gets_what_it_waits_for(family, name)
     asyncio.run(main())
 
 
-def test_what_it_waits_for_fails(family, monkeypatch):
+@pytest.mark.parametrize("name", ["parent", "mother"])
+def test_what_it_waits_for_fails(family, name):
     """Nobody waits for ever for a child that has failed."""
-    monkeypatch.setattr(
-        "fairlead.testing.draining.UNWIND", 0.01
-    )  # a thread cannot be made to leave
-    for name in ("parent", "mother"):
-        with use(family) as test:
-            family.tasks[name].send(-1)
-            with pytest.raises(ValueError, match="the child"):
-                test.drain()
+    with use(family) as test:
+        family.tasks[name].send(-1)
+        with pytest.raises(ValueError, match="the child"):
+            test.drain()
+        assert test.db.queue("default").stats().leased == 0
 
-    async def main(name: str) -> None:
+
+@pytest.mark.parametrize("name", ["parent", "mother"])
+def test_what_it_waits_for_fails_in_an_event_loop(family, name, monkeypatch):
+    # A thread that waits cannot be made to leave before the block ends; do not wait for it long.
+    monkeypatch.setattr("fairlead.testing.draining.UNWIND", 0.01 if name == "parent" else 60)
+
+    async def main() -> None:
         async with use(family) as test:
             await family.tasks[name].send_async(-1)
             with pytest.raises(ValueError, match="the child"):
                 await test.drain_async()
+            assert test.db.queue("default").stats().leased == (name == "parent")
 
-    asyncio.run(main("parent"))
-    asyncio.run(main("mother"))
+    asyncio.run(main())
 
 
 # --- transactions --------------------------------------------------------------------------------
@@ -302,3 +306,15 @@ def test_a_transaction_whose_lease_is_lost_comes_to_nothing(app):
         early.send()
         assert test.drain(raise_errors=False).lost == 1
         test.assert_sent(other, times=0)
+
+
+def test_an_error_after_the_transaction_is_raised_though_nothing_is_tried_again(app):
+    @app.task
+    def task(ctx: Context) -> None:
+        with ctx.transaction():
+            pass
+        raise ValueError("too late")
+
+    raised_by_both(app, task.send, ValueError, retries=True)
+    for drained in drain_both(app, task.send, raise_errors=False):
+        assert (drained.done, len(drained.errors)) == (1, 1)

@@ -74,7 +74,7 @@ SendRow = tuple[Any, ...]
 SENT, DUPLICATE, REPLACED, REFUSED, COLLAPSED, CONFLICT, FULL = "s", "d", "r", "f", "c", "e", "m"
 
 # A leased message's columns, in this order (values.Message reads them by position). `json` holds
-# the bits of values.BODY_JSON, MEMO_JSON, RESULT_JSON.
+# the bits of values.BODY_JSON, MEMO_JSON, RESULT_JSON, ORDERED.
 ROW = (
     "id",
     "channel",

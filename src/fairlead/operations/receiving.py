@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from fairlead import limits
-from fairlead.backends.base import Lease, Memory, Op, Receive, Received
+from fairlead.backends.base import Lease, Memory, Op, Receive, Received, Row
 from fairlead.errors import InvalidArgument
 from fairlead.operations import check
 from fairlead.operations.call import Call, Core
@@ -79,6 +79,11 @@ def leases_of(messages: Sequence[Message]) -> list[Lease]:
     except (AttributeError, TypeError):
         raise InvalidArgument(NOT_MESSAGES) from None
     return list(latest.items())
+
+
+def row_of(message: Message) -> Row:
+    """Its columns, for another object that stands for the same delivery."""
+    return message._row  # pyright: ignore[reportPrivateUsage]
 
 
 def lost_of(messages: Sequence[Message], lost: Collection[int]) -> list[Message]:

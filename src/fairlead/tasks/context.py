@@ -10,10 +10,11 @@ from typing import Any
 
 from fairlead.aio.leased import AsyncLeasedMessage, runner_of
 from fairlead.aio.running import AsyncOwnRunner
+from fairlead.operations.receiving import row_of
 from fairlead.sync.database import Database
 from fairlead.sync.leased import LeasedMessage
 from fairlead.tasks.verdicts import seconds
-from fairlead.values import Duration, Message, row_of
+from fairlead.values import Duration, Message
 
 
 class Run:

@@ -152,7 +152,12 @@ def check_backoff(backoff: Any, task: str) -> Backoff:
 def describe(error: BaseException) -> tuple[str, Any]:
     """(one line, details for the failure log) of an exception."""
     if isinstance(error, Signal):
-        return str(error) or type(error).__name__, None
+        return _writable(str(error) or type(error).__name__), None
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     lines = "".join(traceback.format_exception(error))
-    return text, {"traceback": lines[-TRACEBACK_CHARS:]}
+    return _writable(text), {"traceback": _writable(lines[-TRACEBACK_CHARS:])}
+
+
+def _writable(text: str) -> str:
+    """As a log, a terminal and a database can take it: no NUL, no lone surrogates."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")

@@ -181,9 +181,14 @@ class Drain(Worker):
             await self.sleep(None)
 
     async def _stop_all(self) -> None:
-        """A handler may wait for one that has failed: that would take for ever."""
+        """A handler may wait for one that has failed: that would take for ever. Coroutines are
+        cancelled. Threads are told: an exception from outside may strike anything, such as the
+        start of another thread. The end of the block ends their waiting."""
         for work in list(self.slots.running):
-            work.cancel(STOP)
+            if work.task.is_async:
+                work.cancel(STOP)
+            else:
+                work.cancelled = STOP
         end = time.monotonic() + UNWIND
         while self.slots.running and time.monotonic() < end:
             await self.sleep(0.05)

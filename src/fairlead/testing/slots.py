@@ -44,6 +44,10 @@ class Handled(Work):
             self.error = TaskTimeout(f"{self.task.name} took longer than {self.task.timeout:g} s")
         return super().verdict_of(error)
 
+    def regain_slot(self) -> None:
+        if self.cancelled != STOP:  # then the drain is over, and nobody would give it one
+            super().regain_slot()
+
 
 class VisibleSlots(Slots):
     def __init__(self, drain: Drain) -> None:
@@ -78,17 +82,13 @@ class VisibleSlots(Slots):
         elif task.is_async:
             drain.run_in_loop(self._alone(handled))
         else:
-            try:
-                verdict = self._context.copy().run(self._call, handled)
-            except BaseException:  # the test shall end, not the message: Ctrl-C, pytest.fail()
-                self._gone(handled)
-                raise
-            self.finished(handled, verdict)
+            # Ctrl-C and pytest.fail() pass through: they end the test, and not its message.
+            self.finished(handled, self._context.copy().run(self._call, handled))
 
     def _start_in_loop(self, work: Handled) -> None:
-        if work.task.timeout is not None:
-            self._loop.call_later(work.task.timeout, work.watch, self._loop)
         if work.task.is_async:
+            if work.task.timeout is not None:
+                self._loop.call_later(work.task.timeout, work.watch, self._loop)
             task = self._loop.create_task(self._run(work), context=self._context.copy())
             # Not at once: cancelled before its first step it would end without a verdict.
             work.halt = lambda: self._loop.call_soon(task.cancel)
@@ -107,16 +107,10 @@ class VisibleSlots(Slots):
 
     def _ended(self, work: Handled, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._gone(work)
+        if error is not None:  # as above
+            self.running.discard(work)
             self.fail(error)
             self._drain.wake()
-
-    def _gone(self, work: Handled) -> None:
-        """It has left without a verdict."""
-        self.running.discard(work)
-        if work.holds_slot:
-            self._plan.running -= 1
 
     # --- out -------------------------------------------------------------------------------------
     def finished(self, work: Work, verdict: Verdict) -> None:
@@ -126,7 +120,7 @@ class VisibleSlots(Slots):
             return
         self.outcomes[outcome(verdict.kind, verdict.final)] += 1
         error = work.error
-        if error is None or isinstance(error, Signal) or work.cancelled == STOP:
+        if error is None or isinstance(error, Signal):
             return
         self.errors.append(error)
         # Where the clock moves, what is tried again has not failed yet.

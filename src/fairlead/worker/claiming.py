@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fairlead.aio.waking import AsyncTicket
-from fairlead.errors import DatabaseError, OutcomeUnknown, PermitLost
+from fairlead.errors import DatabaseError, OutcomeUnknown, PermitLost, QueueNotFound
 from fairlead.tasks.verdicts import RELEASE
 from fairlead.worker.plan import STALE, Claim
 
 if TYPE_CHECKING:
     from fairlead.worker.runtime import Worker
+
+log = logging.getLogger("fairlead.worker")
 
 
 class Wakes(asyncio.Event):
@@ -52,8 +55,18 @@ class Claimer:
                     if slots.buffer:
                         pause = STALE if pause is None else min(pause, STALE)
                     await worker.sleep(pause)
+            except QueueNotFound as error:
+                await self._make(error.queue)
             except DatabaseError as error:
                 worker.trouble(error)
+
+    async def _make(self, queue: str) -> None:
+        """Somebody dropped a queue of ours: make it again, as we did when we started."""
+        log.warning("queue %s was dropped; it is made again", queue)
+        try:
+            await self._worker.db.queue(queue).create()
+        except DatabaseError as error:
+            self._worker.trouble(error)
 
     async def _receive(self, claim: Claim) -> None:
         worker = self._worker

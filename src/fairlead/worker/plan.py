@@ -7,8 +7,8 @@ How much to claim. A slot is a running handler; at most ``concurrency`` of them.
 in the worker for a slot are *prefetched*: they hide the database's round trip, but while they wait
 nobody else can have them. So there are only as many as the slots will use up in ``HORIZON``
 seconds, or while a receive takes: by Little's law slots / (mean time of a handler) start per
-second. No-op handlers get hundreds, handlers of a second get none. What has waited for ``STALE`` seconds all the same, because
-the handlers suddenly take long, is given back.
+second. No-op handlers get hundreds, handlers of a second get none. What has waited for ``STALE``
+seconds all the same, because the handlers suddenly take long, is given back.
 
 Which queue. Each queue counts what it was given, divided by its weight, and the one that is
 furthest behind is asked first. A queue that had nothing is left alone until something wakes it, its
@@ -21,6 +21,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fairlead import limits
 from fairlead.errors import InvalidArgument
 from fairlead.polling import Pace
 from fairlead.worker.reserve import Reserve
@@ -212,7 +213,7 @@ class Plan:
         if len(ready) > 1:
             weights = sum(self.queues[name].weight for _, name in ready)
             n = max(1, math.ceil(n * self.queues[queue].weight / weights))
-        return Claim(queue, n, min_priority)
+        return Claim(queue, min(n, limits.RECEIVE_MAX), min_priority)
 
     def pause(self, now: float) -> float | None:
         """Seconds until ``claim`` may answer otherwise though nothing happened; None: never."""

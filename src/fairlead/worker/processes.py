@@ -16,8 +16,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
+from fairlead.operations.receiving import row_of
 from fairlead.tasks.verdicts import Verdict
-from fairlead.values import row_of
 from fairlead.worker import child, logs
 from fairlead.worker.work import Work
 

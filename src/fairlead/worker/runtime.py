@@ -115,7 +115,10 @@ class Worker:
             self._tell("worker_started")
             await self.claimer.until_stopped()
             await leave(self)
+            patience = 0.0 if self.aborted else max(self.grace, 1.0)
+            await self.slots.end_hooks(patience)
             self._tell("worker_stopped")
+            await self.slots.end_hooks(patience)
         finally:
             self.ready = False
             for task in aside:

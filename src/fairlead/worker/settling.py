@@ -7,6 +7,7 @@ its lease lost has changed nothing; that is logged and not an error.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -77,6 +78,9 @@ class Settler:
             messages = self.take(queue)
             try:
                 answer = await self._db.queue(queue).ack(messages)
+            except QueueNotFound:  # somebody dropped it, and the messages with it
+                self.acked(messages, messages)
+                continue
             except DatabaseError:
                 self.put_back(queue, messages, unsure=True)
                 raise
@@ -121,13 +125,31 @@ class Settler:
         else:
             await message.release()
 
+    def give_back(self, messages: Sequence[AsyncLeasedMessage]) -> None:
+        """Release unworked messages, however long the database is away."""
+        if messages:
+            task = asyncio.get_running_loop().create_task(self._give_back(messages))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _give_back(self, messages: Sequence[AsyncLeasedMessage]) -> None:
+        attempt = 0
+        while True:
+            try:
+                return await self.release(messages)
+            except DatabaseError as error:
+                log.debug("%d messages have to wait for their release: %s", len(messages), error)
+                attempt += 1
+                await asyncio.sleep(min(4 * pause(min(attempt + 3, 10)), 1.0))
+
     async def release(self, messages: Sequence[AsyncLeasedMessage]) -> None:
         """Give back unworked messages, in one statement per queue."""
         queues: dict[str, list[Any]] = {}
         for message in messages:
             queues.setdefault(message.queue, []).append(message)
         for queue, mine in queues.items():
-            await self._db.queue(queue).release(mine)
+            with contextlib.suppress(QueueNotFound):  # dropped, and the messages with it
+                await self._db.queue(queue).release(mine)
 
     async def idle(self) -> None:
         """Wait until all that was begun is carried out."""

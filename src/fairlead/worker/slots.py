@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fairlead.worker")
 SUSPECT = 3  # from this attempt on, a message that took its worker down runs in its own process
-REFUSED = 30.0  # seconds until a message without a task is tried again: a deploy may be on its way
+# Seconds until a message without a task is tried again, four times as many each time: a deploy may
+# be on its way, or stand still for lunch.
+REFUSED = 30.0
 
 
 class Slots:
@@ -40,8 +42,10 @@ class Slots:
         self._around = overriding(worker.app.middleware, "handling")
         self._after = overriding(worker.app.middleware, "finished")
         self._wanting: deque[Callable[[], Any]] = deque()  # handlers that want their slot back
+        self._hooks: set[asyncio.Task[Any]] = set()  # the event loop itself would forget them
         self.running: set[Work] = set()
         self.buffer: deque[Work] = deque()  # what waits for a slot, oldest first
+        self.lines: dict[tuple[str, str], deque[Work]] = {}  # what waits for the one before it
         self.moved_at = 0.0  # when the buffer last moved, or was empty
         self.threads = Threads(self._loop, self._call, self.finished)
         self.processes = Processes(self._loop, self.finished)
@@ -53,21 +57,54 @@ class Slots:
             self.moved_at = time.monotonic()
         worker = self._worker
         tasks = worker.tasks[messages[0].queue]
+        stuck: dict[str, list[AsyncLeasedMessage]] = {}  # channels whose next one has no task
         for message in messages:
             task = tasks.get(message.type) or worker.app.tasks.get(message.type or "")
-            if task is None:
+            if task is None or message.channel in stuck:
                 self._plan.buffered -= 1
+                if message.channel in stuck:
+                    stuck[message.channel].append(message)
+                    continue
                 self._refuse(message)
+                if message.ordered:
+                    stuck[message.channel] = []
+                continue
+            work = Work(worker, task, message, pulse)
+            pulse.works += 1
+            if message.ordered and not self._is_first(work):
+                self._plan.buffered -= 1  # it cannot use a slot yet, nor can any other worker
             else:
-                pulse.works += 1
-                self.buffer.append(Work(worker, task, message, pulse))
+                self.buffer.append(work)
+        for behind in stuck.values():
+            worker.settler.give_back(behind)
         self.fill()
+
+    # A receive may give a run of an ordered channel: they go one after the other.
+    def _is_first(self, work: Work) -> bool:
+        if work.line in self.lines:
+            self.lines[work.line].append(work)
+            return False
+        self.lines[work.line] = deque()
+        return True
+
+    def _next_in_line(self, work: Work, ended: bool) -> None:
+        """The one before has ended, or has to be tried again: then nothing may overtake it."""
+        line = self.lines[work.line]
+        if ended and line:
+            self._plan.buffered += 1
+            self.buffer.appendleft(line.popleft())
+            return
+        del self.lines[work.line]
+        for other in line:
+            other.pulse.works -= 1
+        self._worker.settler.give_back([other.message for other in line])
 
     def _refuse(self, message: AsyncLeasedMessage) -> None:
         known = ", ".join(sorted(self._worker.app.tasks))
         error = f"no task is called {message.type!r}; this worker knows {known}"
         log.error("message %d of %s: %s", message.id, message.queue, error)
-        self._worker.settler.begin(message, Verdict("fail", error=error, delay=REFUSED))
+        delay = REFUSED * 4 ** (message.attempts - 1)
+        self._worker.settler.begin(message, Verdict("fail", error=error, delay=delay))
 
     def fill(self) -> None:
         """Start what has a slot."""
@@ -85,12 +122,19 @@ class Slots:
         self.moved_at = time.monotonic()
 
     def drop(self, fits: Callable[[Work], bool]) -> list[Work]:
-        """Out of the buffer, unworked."""
+        """What waits for a slot, or in a line, goes unworked."""
         dropped = [work for work in self.buffer if fits(work)]
-        for work in dropped:
-            self.buffer.remove(work)
-            work.pulse.works -= 1
+        self.buffer = deque(work for work in self.buffer if not fits(work))
         self._plan.buffered -= len(dropped)
+        for line in self.lines.values():
+            dropped += [work for work in line if fits(work)]
+            kept = [work for work in line if not fits(work)]
+            line.clear()
+            line.extend(kept)
+        for work in dropped:
+            work.pulse.works -= 1
+        headed = {work.line for work in (*self.running, *self.buffer)}
+        self.lines = {key: line for key, line in self.lines.items() if key in headed}
         return dropped
 
     def _start(self, work: Work) -> None:
@@ -138,6 +182,8 @@ class Slots:
         worker = self._worker
         worker.settler.settle(work, verdict)
         kind = verdict.kind
+        if work.message.ordered:
+            self._next_in_line(work, verdict.final or kind in ("ack", "complete", "settled"))
         worker.metrics.task(work.message.queue, work.task.name).add(kind, verdict.final, took)
         if kind != "ack":
             self._tell(work, verdict)
@@ -170,9 +216,22 @@ class Slots:
             value: Any = hook(*args)
             if asyncio.iscoroutine(value):
                 running: asyncio.Task[Any] = self._loop.create_task(value)
-                running.add_done_callback(_log_error)
+                self._hooks.add(running)
+                running.add_done_callback(self._hook_ended)
         except Exception:
             log.exception("%r failed", hook)
+
+    def _hook_ended(self, task: asyncio.Task[Any]) -> None:
+        self._hooks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a hook failed", exc_info=task.exception())
+
+    async def end_hooks(self, seconds: float) -> None:
+        """Let hooks that are coroutines end; those that do not in this time are cancelled."""
+        if self._hooks:
+            _, late = await asyncio.wait(self._hooks, timeout=seconds)
+            for task in late:
+                task.cancel()
 
     # --- handlers that wait for other work -------------------------------------------------------
     def given(self) -> None:
@@ -190,8 +249,3 @@ class Slots:
     def close(self) -> None:
         self.threads.close()
         self.processes.close()
-
-
-def _log_error(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.error("a hook failed", exc_info=task.exception())

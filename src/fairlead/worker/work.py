@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from fairlead.aio.leased import AsyncLeasedMessage
 from fairlead.errors import LeaseLost, TaskTimeout
+from fairlead.operations.receiving import row_of
 from fairlead.sync.leased import LeasedMessage
 from fairlead.tasks.context import AnyContext, AsyncContext, Context, Run
 from fairlead.tasks.task import MAX_ATTEMPTS, Task
 from fairlead.tasks.verdicts import ACK, RELEASE, SETTLED, Verdict
-from fairlead.values import row_of
 
 if TYPE_CHECKING:
     from fairlead.worker.heart import Pulse
@@ -57,6 +57,11 @@ class Work(Run):
                 message = LeasedMessage(queue, row_of(self.message))
                 self._context = Context(self.task.name, message, self, db)
         return self._context
+
+    @property
+    def line(self) -> tuple[str, str]:
+        """Where it stands in line, if its channel is ordered."""
+        return self.message.queue, self.message.channel
 
     def know(self, context: AnyContext) -> None:
         self._context = context

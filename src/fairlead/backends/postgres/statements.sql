@@ -4,7 +4,7 @@
 
 -- fragment: row
 m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at, m.created_at, m.attempts,
-m.deliveries, m.memo, CASE WHEN m.state <> 'h' THEN m.lease_until END, m.json, m.recovered::int,
+m.deliveries, m.memo, CASE WHEN m.state <> 'h' THEN m.lease_until END, (m.json | (m.begun::int << 3))::smallint, m.recovered::int,
 (SELECT g.name FROM fairlead.group_ g WHERE g.id = m.group_id), m.state::text, m.result, m.error,
 m.finished_at, m.expires_at, m.max_attempts, m.progress, m.note
 

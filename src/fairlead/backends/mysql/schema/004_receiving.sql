@@ -255,7 +255,7 @@ BEGIN
          IF(m.id IS NULL, v_lost, m.headers) AS headers, m.`key`,
          COALESCE(m.version, p_credit) AS version, m.type, -m.`rank` AS priority,
          COALESCE(m.due_at, v_retry) AS due_at, m.created_at, m.attempts, m.deliveries, m.memo,
-         m.wake_at AS lease_until, m.json, m.recovered, g.name AS `group`
+         m.wake_at AS lease_until, m.json | m.begun << 3 AS json, m.recovered, g.name AS `group`
     FROM JSON_TABLE(CONCAT('[', COALESCE(CONCAT(v_ids, ','), ''), '0]'), '$[*]'
            COLUMNS (n FOR ORDINALITY, id BIGINT PATH '$')) j
     LEFT JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
@@ -325,7 +325,7 @@ BEGIN
   SELECT m.id, CONVERT(m.channel USING utf8mb4) AS channel, m.body,
          CONVERT(m.headers USING utf8mb4) AS headers, CONVERT(m.`key` USING utf8mb4) AS `key`,
          m.version, CONVERT(m.type USING utf8mb4) AS type, -m.`rank` AS priority, m.due_at,
-         m.created_at, m.attempts, m.deliveries, m.memo, m.wake_at AS lease_until, m.json, m.recovered,
+         m.created_at, m.attempts, m.deliveries, m.memo, m.wake_at AS lease_until, m.json | m.begun << 3 AS json, m.recovered,
          CONVERT(g.name USING utf8mb4) AS `group`
     FROM JSON_TABLE(CONCAT('[', COALESCE(v_ids, ''), ']'), '$[*]'
            COLUMNS (n FOR ORDINALITY, id BIGINT PATH '$')) j

@@ -103,7 +103,7 @@ BEGIN
   END IF;
   SELECT m.id, m.channel, m.body, m.headers, m.`key`, m.version, m.type, -m.`rank` AS priority,
          m.due_at, m.created_at, m.attempts, m.deliveries, m.memo,
-         IF(m.state = 'l', m.wake_at, NULL) AS lease_until, m.json, m.recovered,
+         IF(m.state = 'l', m.wake_at, NULL) AS lease_until, m.json | m.begun << 3 AS json, m.recovered,
          (SELECT g.name FROM fairlead_group g WHERE g.id = m.group_id) AS `group`, m.state, m.result, m.error,
          IF(m.state IN ('d', 'x'), m.wake_at, NULL) AS finished_at, m.expires_at,
          m.max_attempts, m.progress, m.note

@@ -409,7 +409,7 @@ BEGIN
           permit_id = p_permit, begun = m.begun OR m.channel = ANY (c.ordered), progress = NULL, note = NULL
         WHERE m.id = ANY (c.ids)
         RETURNING m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at,
-          m.created_at, m.attempts, m.deliveries, m.memo, m.lease_until, m.json, m.recovered::int,
+          m.created_at, m.attempts, m.deliveries, m.memo, m.lease_until, (m.json | (m.begun::int << 3))::smallint, m.recovered::int,
           CASE WHEN m.group_id IS NOT NULL THEN (SELECT g.name FROM fairlead.group_ g WHERE g.id = m.group_id) END;
     INSERT INTO fairlead.tally (queue_id, at, delivered) VALUES (q.id, v_now, cardinality(c.ids));
     IF q.events <> 0 THEN

@@ -40,7 +40,7 @@ BEGIN
           AND (r.expires_at IS NULL OR r.expires_at > v_now)
         ORDER BY r.channel, r.rank, r.due_at, r.id LIMIT 1 FOR UPDATE SKIP LOCKED)))
     RETURNING m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at, m.created_at,
-      m.attempts, m.deliveries, m.memo, m.lease_until, m.json, m.recovered::int,
+      m.attempts, m.deliveries, m.memo, m.lease_until, (m.json | (m.begun::int << 3))::smallint, m.recovered::int,
       CASE WHEN m.group_id IS NOT NULL THEN (SELECT g.name FROM fairlead.group_ g WHERE g.id = m.group_id) END INTO given;
   IF given.id IS NULL THEN
     RETURN;
@@ -135,7 +135,7 @@ BEGIN
             AND (r.rank, r.due_at, r.id) > (p_rank, p_due, p_id) AND (r.expires_at IS NULL OR r.expires_at > v_now)
           ORDER BY r.rank, r.due_at, r.id LIMIT v_room FOR UPDATE SKIP LOCKED))
         RETURNING m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at, m.created_at,
-          m.attempts, m.deliveries, m.memo, m.lease_until, m.json, m.recovered::int,
+          m.attempts, m.deliveries, m.memo, m.lease_until, (m.json | (m.begun::int << 3))::smallint, m.recovered::int,
           CASE WHEN m.group_id IS NOT NULL THEN (SELECT g.name FROM fairlead.group_ g WHERE g.id = m.group_id) END;
     GET DIAGNOSTICS v_got = ROW_COUNT;
   END IF;

@@ -6,7 +6,7 @@
 
 -- fragment: row
 id, channel, body, headers, key, version, type, -rank, due_at, created_at, attempts, deliveries,
-memo, lease_until, json, recovered,
+memo, lease_until, json | (begun << 3), recovered,
 CASE WHEN group_id IS NOT NULL THEN (SELECT g.name FROM fairlead_group g WHERE g.id = group_id) END
 
 -- fragment: peek_row
