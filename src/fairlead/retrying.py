@@ -63,6 +63,13 @@ def judge(
     return DatabaseError(f"{call.what}: the database could not do it ({code}): {error}")
 
 
+def unusable(code: str | None, verdict: str | BaseException) -> bool:
+    """Must the connection be thrown away? Also after an error that we do not know: MySQL does not
+    let a procedure whose statement is killed end its own transaction, and in that nothing that
+    comes after would ever be committed."""
+    return code == GONE or type(verdict) is DatabaseError
+
+
 def judge_yours(backend: Backend, code: str | None, error: BaseException) -> BaseException:
     """The error to raise from a call inside your transaction, where nothing is ever repeated."""
     if isinstance(error, FairleadError) or code is None:

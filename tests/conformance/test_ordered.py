@@ -238,3 +238,24 @@ def test_a_life_in_order(make, clock, rng, most):
             if end != "expire":
                 getattr(message, end)()
         clock.tick(6)
+
+
+def test_a_retry_is_not_overtaken_by_the_rest_of_its_run(make, clock):
+    queue = make(policy=Policy(ordered=True))
+    queue.send_many(range(5))
+    for attempt in (1, 2):
+        first, *others = queue.receive(3)
+        assert (first.body, first.attempts) == (0, attempt)
+        assert first.ordered
+        first.fail("not yet", delay=5)
+        queue.release(others)
+        assert not queue.receive(3)
+        clock.tick(6)
+    received = queue.receive(5)
+    assert bodies(received) == [0, 1, 2, 3, 4]
+
+
+def test_only_an_ordered_channel_says_so(make):
+    queue = make()
+    queue.send("a")
+    assert not queue.receive()[0].ordered

@@ -98,7 +98,7 @@ def test_an_error_in_a_hook_is_an_error_of_the_test(caplog):
     with caplog.at_level(logging.ERROR):
         for drained in drain_both(app, task.send, raise_errors=False):
             assert drained.done == 1
-    assert [record.name for record in caplog.records] == ["fairlead.testing"] * 2
+    assert [record.name for record in caplog.records] == ["fairlead.worker"] * 2
 
 
 def test_on_give_up_is_told_plain_or_async(app, ran):

@@ -13,7 +13,7 @@ from fairlead.connecting import Options, Target
 from fairlead.drivers.base import AsyncDriver
 from fairlead.drivers.yours import ThreadlessDriver, async_driver_for
 from fairlead.operations.call import Call
-from fairlead.retrying import BUSY, LOST, judge, judge_yours, pause, unreachable
+from fairlead.retrying import BUSY, LOST, judge, judge_yours, pause, unreachable, unusable
 from fairlead.run import arun
 from fairlead.sync.running import OwnRunner
 
@@ -25,6 +25,12 @@ class AsyncRunner(Protocol):
 
     async def run(self, call: Call[T]) -> T: ...
     def using(self, connection: Any) -> AsyncRunner: ...
+
+
+def cancellations() -> int:
+    """How often the task that runs now was cancelled, and did not say that it goes on."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 class AsyncOwnRunner:
@@ -48,6 +54,7 @@ class AsyncOwnRunner:
 
     async def run(self, call: Call[T]) -> T:
         attempt = 0
+        cancelled = cancellations()
         while True:
             driver = await self._pool.acquire()
             try:
@@ -59,11 +66,14 @@ class AsyncOwnRunner:
             except BaseException as error:
                 code = driver.code(error)
                 verdict = judge(self._target.backend, code, error, call, attempt)
-                if not isinstance(error, Exception) or verdict == LOST or code == "gone":
+                if not isinstance(error, Exception) or verdict == LOST or unusable(code, verdict):
                     # Also after a cancellation: the protocol may be in the middle of a reply.
                     await self._pool.discard(driver)
                 else:
                     await self._pool.release(driver)
+                if isinstance(error, Exception) and cancellations() > cancelled:
+                    # Drivers ask the server to stop first, and then raise what they met there.
+                    raise asyncio.CancelledError from error
                 if verdict not in (BUSY, LOST):
                     if verdict is error:
                         raise

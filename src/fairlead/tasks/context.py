@@ -20,9 +20,10 @@ from fairlead.values import Duration, Message
 class Run:
     """One run of a handler, as its context sees it; a worker's own runs also have a slot."""
 
-    __slots__ = ("cancelled", "deadline", "settled")
+    __slots__ = ("acked", "cancelled", "deadline", "settled")
 
     def __init__(self) -> None:
+        self.acked = False  # in a transaction of the handler's own, of which we know no more
         self.cancelled: str | None = None  # why the handler should leave
         self.deadline: float | None = None  # on the monotonic clock
         self.settled = False  # the message was acked in the handler's own transaction
@@ -123,6 +124,12 @@ class Context(AnyContext):
             self.message.using(connection).ack()
         self.run.settled = True
 
+    def ack(self, connection: Any) -> None:
+        """The same in a transaction of your own, on your connection: commit it before the handler
+        returns. If the lease was lost this raises LeaseLost; do not commit then."""
+        self.message.using(connection).ack()
+        self.run.acked = True
+
     @contextlib.contextmanager
     def yield_slot(self) -> Generator[None]:
         """While this handler waits for other work, let the worker use its slot."""
@@ -178,6 +185,12 @@ class AsyncContext(AnyContext):
                 raise
             await asyncio.to_thread(block.__exit__, None, None, None)
         self.run.settled = True
+
+    async def ack(self, connection: Any) -> None:
+        """The same in a transaction of your own, on your connection: commit it before the handler
+        returns. If the lease was lost this raises LeaseLost; do not commit then."""
+        await self.message.using(connection).ack()
+        self.run.acked = True
 
     @contextlib.asynccontextmanager
     async def yield_slot(self) -> AsyncGenerator[None]:

@@ -9,11 +9,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, get_type_hints
 
 from fairlead.aio.database import AsyncDatabase
-from fairlead.aio.queue import AsyncQueue
-from fairlead.errors import InvalidArgument
+from fairlead.errors import InvalidArgument, QueueNotFound
 from fairlead.operations import check
 from fairlead.sync.database import Database
-from fairlead.sync.queue import Queue
 from fairlead.tasks.context import AsyncContext, Context
 from fairlead.tasks.payload import Codec, Payload, codec
 from fairlead.tasks.verdicts import RetryPolicy, RetryRule, seconds
@@ -144,11 +142,11 @@ class Task(Generic[P, R]):
 
     def wait(self, sent: int, timeout: Duration | None = None) -> Outcome:
         """Wait until this call has ended. Its return value is kept with ``result=True`` only."""
-        return self.home.db.queue(self.queue).wait(id=sent, timeout=timeout)
+        return self._plain.wait(sent, timeout)
 
     async def wait_async(self, sent: int, timeout: Duration | None = None) -> Outcome:
         """The same for ``await``."""
-        return await self.home.async_db.queue(self.queue).wait(id=sent, timeout=timeout)
+        return await self._plain.wait_async(sent, timeout)
 
 
 class Sending(Generic[P]):
@@ -186,21 +184,29 @@ class Sending(Generic[P]):
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
         with self._around(1):
-            return self._queue().send_many([self._message(args, kwargs)])[0]
+            return self._send([self._message(args, kwargs)])[0]
 
     async def send_async(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
         with self._around(1):
-            return (await self._async_queue().send_many([self._message(args, kwargs)]))[0]
+            return (await self._send_async([self._message(args, kwargs)]))[0]
 
     def send_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Sent]:
         calls = list(calls)
         with self._around(len(calls)):
-            return self._queue().send_many(self._messages(calls))
+            return self._send(self._messages(calls))
 
     async def send_many_async(self, calls: Iterable[Mapping[str, Any]]) -> list[Sent]:
         calls = list(calls)
         with self._around(len(calls)):
-            return await self._async_queue().send_many(self._messages(calls))
+            return await self._send_async(self._messages(calls))
+
+    def wait(self, sent: int, timeout: Duration | None = None) -> Outcome:
+        """Wait until this call has ended."""
+        return self.task.home.db.queue(self.queue).wait(id=sent, timeout=timeout)
+
+    async def wait_async(self, sent: int, timeout: Duration | None = None) -> Outcome:
+        """The same for ``await``."""
+        return await self.task.home.async_db.queue(self.queue).wait(id=sent, timeout=timeout)
 
     def _around(self, count: int) -> AbstractContextManager[Any]:
         return self.task.home.around_send(self.task, self.queue, count)
@@ -246,13 +252,26 @@ class Sending(Generic[P]):
                 message.headers = {**headers, MAX_ATTEMPTS: message.max_attempts}
         return message
 
-    def _queue(self) -> Queue:
+    def _send(self, messages: list[Send]) -> list[Sent]:
         queue = self.task.home.db.queue(self.queue)
-        return queue if self._connection is None else queue.using(self._connection)
+        if self._connection is not None:
+            return queue.using(self._connection).send_many(messages)
+        try:
+            return queue.send_many(messages)
+        except QueueNotFound:
+            # No worker has run yet. In your transaction it is too late to do anything about it.
+            queue.create()
+            return queue.send_many(messages)
 
-    def _async_queue(self) -> AsyncQueue:
+    async def _send_async(self, messages: list[Send]) -> list[Sent]:
         queue = self.task.home.async_db.queue(self.queue)
-        return queue if self._connection is None else queue.using(self._connection)
+        if self._connection is not None:
+            return await queue.using(self._connection).send_many(messages)
+        try:
+            return await queue.send_many(messages)
+        except QueueNotFound:
+            await queue.create()
+            return await queue.send_many(messages)
 
 
 def _from(

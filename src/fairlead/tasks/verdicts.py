@@ -57,6 +57,7 @@ class Verdict:
     at: Moment | None = None
     memo: Any = KEEP
     final: bool = False  # the message is dead after this
+    acked: bool = False  # of ack: in the handler's own transaction; it should be gone by now
 
 
 ACK = Verdict("ack")

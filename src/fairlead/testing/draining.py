@@ -196,8 +196,7 @@ class Drain(Worker):
 
     # --- the end ---------------------------------------------------------------------------------
     async def finish(self) -> None:
-        while self.here.hooks:
-            await asyncio.wait(self.here.hooks)
+        await self.here.wait_for_hooks()
         self.slots.close()
 
     def result(self) -> Drained:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -25,8 +24,6 @@ from fairlead.worker.work import STOP, TIMEOUT, Work
 
 if TYPE_CHECKING:
     from fairlead.testing.draining import Drain
-
-log = logging.getLogger("fairlead.testing")
 
 
 class Handled(Work):
@@ -56,7 +53,6 @@ class VisibleSlots(Slots):
         self.outcomes: Counter[str] = Counter()
         self.errors: list[BaseException] = []  # of handlers
         self.failure: BaseException | None = None  # the first that the test shall see
-        self.hooks: set[asyncio.Task[Any]] = set()
 
     # --- in --------------------------------------------------------------------------------------
     def _refuse(self, message: AsyncLeasedMessage) -> None:
@@ -137,25 +133,26 @@ class VisibleSlots(Slots):
 
     def guard(self, hook: Callable[..., Any], *args: Any) -> None:
         """A worker only logs what its hooks raise; a test wants to know."""
-        try:
-            value: Any = hook(*args)
-        except Exception as error:
-            self._hook_failed(hook, error)
-            return
-        if asyncio.iscoroutine(value):
-            running: asyncio.Task[Any] = self._loop.create_task(value)
-            self.hooks.add(running)
-            running.add_done_callback(functools.partial(self._hook_ended, hook))
 
-    def _hook_ended(self, hook: Callable[..., Any], task: asyncio.Task[Any]) -> None:
-        self.hooks.discard(task)
+        @functools.wraps(hook)
+        def noted() -> Any:
+            try:
+                return hook(*args)
+            except Exception as error:
+                self._fail(error)
+                raise
+
+        super().guard(noted)
+
+    def _hook_ended(self, task: asyncio.Task[Any]) -> None:
+        super()._hook_ended(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._hook_failed(hook, error)
+            self._fail(error)
 
-    def _hook_failed(self, hook: Callable[..., Any], error: BaseException) -> None:
-        log.error("%r failed", hook, exc_info=error)
-        self._fail(error)
+    async def wait_for_hooks(self) -> None:
+        while self._hooks:
+            await asyncio.wait(self._hooks)
 
     # --- handlers that wait for other work -------------------------------------------------------
     def given(self) -> None:

@@ -46,6 +46,7 @@ def verdict_bytes(verdict: Verdict) -> bytes:
         "delay": verdict.delay,
         "at": at,
         "final": verdict.final,
+        "acked": verdict.acked,
     }
     if verdict.memo is not KEEP:
         told["memo"] = verdict.memo

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fairlead.tasks.context import AnyContext
-from fairlead.tasks.verdicts import ACK, SETTLED, Verdict
+from fairlead.tasks.verdicts import Verdict
 from fairlead.worker.work import Work
 
 # The context of the handler that runs here, for log records and whoever wants to know.
@@ -64,8 +64,6 @@ async def acall(work: Work, hooks: Sequence[Hook]) -> Verdict:
             with contextlib.ExitStack() as stack:
                 enter(stack, hooks, work.context)
                 value = await task.function(*args, **kwargs)
-        if task.returns is None:
-            return SETTLED if work.settled else ACK
         return work.verdict_for(value)
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         return work.verdict_of(error)

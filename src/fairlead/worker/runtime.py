@@ -72,10 +72,18 @@ class Worker:
         self.ready = False  # it holds a permit and receives
         self.aborted = False
         self._wake = asyncio.Event()
+        self._tried = asyncio.Event()  # to start, with or without success
         self._background: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Worker:
+        """Runs it beside the block. What waiting would not help against is raised here: a schema
+        that is missing, say. A database that is away is not."""
         self._background = asyncio.create_task(self.run())
+        tried = asyncio.create_task(self._tried.wait())
+        await asyncio.wait((tried, self._background), return_when=asyncio.FIRST_COMPLETED)
+        tried.cancel()
+        if self._background.done():
+            await self._background
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -143,10 +151,12 @@ class Worker:
                 self._be_patient(max(PATIENCE, ttl / 2))
                 self.heart = Heart(self.db, self.name, ttl, self._lost, self._alive)
                 await self.heart.start()
+                self._tried.set()
                 return True
             except SchemaOutdated:
                 raise  # waiting would not help; its text says what does
             except DatabaseError as error:
+                self._tried.set()
                 await self.sleep(self.trouble(error))
         return False
 

@@ -39,6 +39,8 @@ class Settler:
             if waiting is None:
                 waiting = self.acks[message.queue] = []
             waiting.append(message)
+            if verdict.acked:
+                self._unsure.add(message.id)
         elif kind not in ("settled", "lost"):
             self.begin(work.message, verdict)
 

@@ -123,6 +123,8 @@ class Work(Run):
         """What becomes of the message, after its handler returned this."""
         if self.settled:
             return SETTLED
+        if self.acked:
+            return Verdict("ack", acked=True)
         if self.task.returns is None:
             return ACK
         where = f"what {self.task.name} returns"

@@ -88,11 +88,17 @@ def _eligible(queue: Queue, channel: str, policy: Policy, args: Receive, now: in
     if any(m.state == "l" or m.begun for m in queue.select("ls", channel)):
         return []
     run: list[Message] = []
-    for message in sorted(ready, key=lambda m: (not m.begun, m.order)):
+    for message in sorted(ready, key=_in_turn):
         if not _fits(message, args, now):
             break
         run.append(message)
     return run
+
+
+def _in_turn(message: Message) -> tuple[bool, int, int, int]:
+    """§4.7: a retry is due later than those behind it, and still goes before them."""
+    due = 0 if message.begun else message.due_at
+    return not message.begun, -message.priority, due, message.id
 
 
 def _fits(message: Message, args: Receive, now: int) -> bool:

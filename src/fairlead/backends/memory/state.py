@@ -117,8 +117,8 @@ class Message:
         # fmt: off
         return (
             m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, m.priority, m.due_at,
-            m.created_at, m.attempts, m.deliveries, m.memo, m.lease_until, m.json | m.begun << 3, m.recovered,
-            m.group and m.group.name,
+            m.created_at, m.attempts, m.deliveries, m.memo, m.lease_until, m.json | m.begun << 3,
+            m.recovered, m.group and m.group.name,
         )
         # fmt: on
 

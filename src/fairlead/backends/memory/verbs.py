@@ -157,8 +157,6 @@ class Verbs(Core):
         for message in leased:
             message.end_lease()
             message.state = "r"
-            if message.attempts == 1:
-                message.begun = 0
             message.attempts -= 1
         q.count(self._now(now), "released", len(leased))
         return lost

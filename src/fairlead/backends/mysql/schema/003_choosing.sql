@@ -117,9 +117,9 @@ BEGIN
     SET v_all = NULLIF(CONCAT_WS(',', v_all, v_ids), '');
   END LOOP;
   -- The run: rows before the first that does not fit.
-  SELECT GROUP_CONCAT(id ORDER BY begun DESC, `rank`, due_at, id) INTO v_run FROM (
+  SELECT GROUP_CONCAT(id ORDER BY begun DESC, `rank`, IF(begun, 0, due_at), id) INTO v_run FROM (
     SELECT id, begun, `rank`, due_at, SUM(NOT COALESCE(fits, 0)) OVER (
-             ORDER BY begun DESC, `rank`, due_at, id ROWS UNBOUNDED PRECEDING) AS gaps
+             ORDER BY begun DESC, `rank`, IF(begun, 0, due_at), id ROWS UNBOUNDED PRECEDING) AS gaps
       FROM (
         SELECT m.id, m.begun, m.`rank`, m.due_at,
                (p_version IS NULL OR m.version = p_version) AND m.`rank` <= p_max_rank
@@ -129,12 +129,12 @@ BEGIN
                   COLUMNS (id BIGINT PATH '$')) ids) j
           STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
          WHERE m.lane = p_lane AND m.channel = p_channel AND m.state = 'r'
-         ORDER BY m.begun DESC, m.`rank`, m.due_at, m.id LIMIT v_wanted) head) run
+         ORDER BY m.begun DESC, m.`rank`, IF(m.begun, 0, m.due_at), m.id LIMIT v_wanted) head) run
    WHERE gaps = 0;
   -- @stop ordered.lock
   -- Under the lock everything is asked again, and given only as far as the order is still the same:
   -- a send may have replaced one of them, or a reschedule moved it.
-  SELECT GROUP_CONCAT(id ORDER BY begun DESC, `rank`, due_at, id) INTO v_locked FROM (
+  SELECT GROUP_CONCAT(id ORDER BY begun DESC, `rank`, IF(begun, 0, due_at), id) INTO v_locked FROM (
     SELECT m.id, m.begun, m.`rank`, m.due_at
       FROM JSON_TABLE(CONCAT('[', COALESCE(v_run, ''), ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
       STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id

@@ -378,8 +378,7 @@ BEGIN
   IF v_count > 0 THEN
     UPDATE JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
       STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
-      SET m.state = 'r', m.wake_at = 0, m.permit = 0, m.begun = m.begun AND m.attempts > 1,
-          m.attempts = m.attempts - 1;
+      SET m.state = 'r', m.wake_at = 0, m.permit = 0, m.attempts = m.attempts - 1;
     INSERT INTO fairlead_tally (queue_id, minute, released)
       VALUES (v_queue_id, v_now - v_now MOD 60000000, v_count);
   END IF;

@@ -256,7 +256,7 @@ DECLARE
 BEGIN
   WITH back AS (
     UPDATE fairlead.message m SET state = 'r', attempts = greatest(m.attempts - 1, 0), lease_until = NULL,
-        lease_no = NULL, permit_id = NULL, begun = m.begun AND m.attempts > 1
+        lease_no = NULL, permit_id = NULL
       WHERE m.id = ANY (p_ids) AND m.state::text = 'l' AND m.lane = q.lane
         AND m.deliveries = CASE WHEN v_same THEN p_deliveries[1] ELSE p_deliveries[array_position(p_ids, m.id)] END
       RETURNING m.id)

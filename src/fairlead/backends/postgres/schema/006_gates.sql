@@ -137,7 +137,8 @@ BEGIN
 END $$;
 
 -- The next messages of an ordered channel after the first p_skip: begun ones first, then the rest,
--- a run without a gap from the head. A row somebody else has locked, or one that does not fit the
+-- a run without a gap from the head. (Begun ones in the order of their ids: a retry has a later due
+-- time than those behind it, which must not overtake it for that.) A row somebody else has locked, or one that does not fit the
 -- filters, ends the run: nothing may overtake it.
 CREATE FUNCTION fairlead.take_ordered(p_lane int, p_channel text, p_skip int, p_quota int, p_version int,
   p_types text[], p_max_rank int, p_now bigint)
@@ -153,13 +154,13 @@ BEGIN
       SELECT * FROM (
         (SELECT m.id, m.rank, m.due_at, true AS begun, m.version, m.type, m.expires_at FROM fairlead.message m
           WHERE m.lane = p_lane AND m.channel = p_channel AND m.begun AND m.state = 'r'
-          ORDER BY m.rank, m.due_at, m.id LIMIT v_most)
+          ORDER BY m.rank, m.id LIMIT v_most)
         UNION ALL
         (SELECT y.* FROM unnest(fairlead.ready_versions(p_lane)) v CROSS JOIN LATERAL (
           SELECT m.id, m.rank, m.due_at, false, m.version, m.type, m.expires_at FROM fairlead.message m
           WHERE m.lane = p_lane AND m.version = v AND m.channel = p_channel AND m.state = 'r' AND NOT m.begun
           ORDER BY m.rank, m.due_at, m.id LIMIT v_most) y)) b
-      ORDER BY b.begun DESC, b.rank, b.due_at, b.id LIMIT v_most) x
+      ORDER BY b.begun DESC, b.rank, CASE WHEN NOT b.begun THEN b.due_at END, b.id LIMIT v_most) x
   LOOP
     EXIT WHEN NOT r.locked OR r.rank > p_max_rank OR (p_version IS NOT NULL AND r.version <> p_version)
       OR (p_types IS NOT NULL AND (r.type IS NULL OR r.type <> ALL (p_types))) OR r.expires_at <= p_now;

@@ -102,10 +102,11 @@ ORDER BY m.channel, m.rank, m.due_at, m.id
 
 -- name: begun_first(lane, channel)
 -- The messages of an ordered channel that were begun before and wait: they go first. No more than
--- the runs given out under the ordered policy, so sorting them is cheap.
+-- the runs given out under the ordered policy, so sorting them is cheap. In the order of their ids: a
+-- retry has a later due time than those behind it, which must not overtake it for that.
 SELECT id, version, type, rank, expires_at FROM fairlead_message
 WHERE lane = :lane AND channel = :channel AND begun = 1 AND state = 'r'
-ORDER BY rank, due_at, id
+ORDER BY rank, id
 
 -- name: run(lane, versions, channel, limit)
 -- The messages of an ordered channel that were never begun, of all versions; a run is cut at the

@@ -83,7 +83,7 @@ RETURNING id, lease_until
 
 -- name: release(ids)
 UPDATE fairlead_message SET state = 'r', attempts = max(attempts - 1, 0),
-    begun = begun AND attempts > 1, permit_id = NULL, lease_until = NULL
+    permit_id = NULL, lease_until = NULL
 WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: progress(ids, progress, note)
