@@ -60,7 +60,13 @@ def test_every_error_is_documented(name):
 
 def test_three_branches_for_three_faults_and_one_that_is_none():
     branches = [cls.__name__ for cls in errors.FairleadError.__subclasses__()]
-    assert sorted(branches) == ["DatabaseError", "LeaseLost", "UsageError", "WaitTimeout"]
+    assert sorted(branches) == [
+        "DatabaseError",
+        "LeaseLost",
+        "TaskTimeout",
+        "UsageError",
+        "WaitTimeout",
+    ]
 
 
 @pytest.mark.parametrize(

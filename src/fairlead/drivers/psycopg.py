@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Sequence
@@ -36,6 +37,13 @@ def _code(error: BaseException) -> str | None:
 def _has_rows(result: Any) -> bool:
     # (cursor.description would say so too, but builds an object per column to do it.)
     return result is not None and result.status == ExecStatus.TUPLES_OK
+
+
+def _shut(connection: Any) -> None:
+    # It may be closed, by us or by the server, at any time.
+    with contextlib.suppress(OSError, psycopg.OperationalError):
+        with socket.socket(fileno=os.dup(connection.fileno())) as copy:
+            copy.shutdown(socket.SHUT_RDWR)
 
 
 class PsycopgDriver:
@@ -73,6 +81,10 @@ class PsycopgDriver:
 
     def close(self) -> None:
         self.connection.close()
+
+    def abort(self) -> None:
+        """Whoever waits for an answer on this connection, in another thread, gets an error now."""
+        _shut(self.connection)
 
     def code(self, error: BaseException) -> str | None:
         return _code(error)
@@ -116,9 +128,7 @@ class AsyncPsycopgDriver:
     def abort(self) -> None:
         """Whoever waits for an answer on this connection gets an error now. (Cancelling would ask
         the server first, which does not answer.)"""
-        if not self.connection.closed:
-            with socket.socket(fileno=os.dup(self.connection.fileno())) as copy:
-                copy.shutdown(socket.SHUT_RDWR)
+        _shut(self.connection)
 
     def code(self, error: BaseException) -> str | None:
         return _code(error)

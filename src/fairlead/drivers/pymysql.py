@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -65,6 +67,12 @@ class PyMysqlDriver:
     def close(self) -> None:
         if self.connection.open:
             self.connection.close()
+
+    def abort(self) -> None:
+        """Whoever waits for an answer on this connection, in another thread, gets an error now."""
+        # It may be closed, by us or by the server, at any time.
+        with contextlib.suppress(OSError, AttributeError):
+            self.connection._sock.shutdown(socket.SHUT_RDWR)
 
     def code(self, error: BaseException) -> str | None:
         # Not pymysql.err.MySQLError: install_as_MySQLdb() and Django put a second copy there.

@@ -136,6 +136,10 @@ class SqliteDriver:
     def close(self) -> None:
         self.connection.close()
 
+    def abort(self) -> None:
+        """A statement that another thread is running ends with an error now."""
+        self.connection.interrupt()
+
     def code(self, error: BaseException) -> str | None:
         if isinstance(error, sqlite3.ProgrammingError) and "closed database" in str(error):
             return GONE

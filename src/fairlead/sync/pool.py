@@ -26,6 +26,7 @@ class Pool:
         self._pid = os.getpid()
         self._free = threading.Condition()
         self._idle: list[tuple[Driver, float]] = []
+        self._users: dict[Driver, int] = {}  # which thread has it
         self._opened = 0
         self._closed = False
 
@@ -51,11 +52,19 @@ class Pool:
                         f"all {self._size} connections were busy for {self._timeout} s: "
                         "raise pool_size, or use fewer threads"
                     )
+        thread = threading.get_ident()
         try:
-            if driver is not None and time.monotonic() - since > STALE and not self._alive(driver):
-                driver = None
-            return self._open() if driver is None else driver
+            if driver is not None:
+                self._users[driver] = thread
+                if time.monotonic() - since <= STALE or self._alive(driver):
+                    return driver
+                del self._users[driver]
+            driver = self._open()
+            self._users[driver] = thread
+            return driver
         except BaseException:
+            if driver is not None:
+                self._users.pop(driver, None)
             self._forget()
             raise
 
@@ -69,7 +78,13 @@ class Pool:
             return False
         return True
 
+    def abort(self, thread: int) -> None:
+        """Close the sockets under a thread that may wait for an answer on them."""
+        for driver in [driver for driver, user in list(self._users.items()) if user == thread]:
+            driver.abort()
+
     def release(self, driver: Driver) -> None:
+        self._users.pop(driver, None)
         with self._free:
             if self._closed:
                 driver.close()
@@ -79,6 +94,7 @@ class Pool:
 
     def discard(self, driver: Driver) -> None:
         """Give back a connection that must not be used again."""
+        self._users.pop(driver, None)
         driver.close()
         self._forget()
 

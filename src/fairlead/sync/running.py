@@ -104,6 +104,10 @@ class OwnRunner:
     def using(self, connection: Any) -> Runner:
         return YourRunner(self._target, connection)
 
+    def abort(self, thread: int) -> None:
+        """Whatever this thread waits for on a connection of ours ends with an error now."""
+        self._pool.abort(thread)
+
     def close(self) -> None:
         self._pool.close()
 

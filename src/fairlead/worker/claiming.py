@@ -89,6 +89,10 @@ class Claimer:
             raise
         if acks:
             settler.acked(acks, messages.lost)
+        if pulse not in heart.pulses:
+            # The permit was given up while we waited for the answer: nothing keeps these alive.
+            settler.give_back(messages)
+            return
         given = len(messages)
         worker.metrics.add_received(claim.queue, given)
         listens = self._listens(claim.queue)

@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from fairlead.aio.database import AsyncDatabase
@@ -117,8 +117,8 @@ class Worker:
         try:
             if not await self._start():
                 return
-            jobs = (self.heart.run(), self._watch(), Upkeep(self).run())
-            aside = [asyncio.create_task(job) for job in jobs]
+            jobs = (self.heart.run, self._watch, Upkeep(self).run)
+            aside = [asyncio.create_task(self._keep(job)) for job in jobs]
             self.ready = True
             self._tell("worker_started")
             await self.claimer.until_stopped()
@@ -203,6 +203,15 @@ class Worker:
         self.slots.drop(lambda work: work.pulse is pulse)
         for work in [work for work in self.slots.running if work.pulse is pulse]:
             work.cancel(LOST)
+
+    async def _keep(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Until cancelled. A bug in it is told, and does not leave us without a heartbeat."""
+        while True:
+            try:
+                await job()
+            except Exception:
+                log.exception("%s failed; it goes on", job.__qualname__)
+                await asyncio.sleep(1.0)
 
     async def _watch(self) -> None:
         while True:

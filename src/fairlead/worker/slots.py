@@ -47,7 +47,7 @@ class Slots:
         self.buffer: deque[Work] = deque()  # what waits for a slot, oldest first
         self.lines: dict[tuple[str, str], deque[Work]] = {}  # what waits for the one before it
         self.moved_at = 0.0  # when the buffer last moved, or was empty
-        self.threads = Threads(self._loop, self._call, self.finished)
+        self.threads = Threads(self._loop, self._call, self.finished, self._hang_up)
         self.processes = Processes(self._loop, self.finished)
 
     # --- in --------------------------------------------------------------------------------------
@@ -165,6 +165,9 @@ class Slots:
 
     def _call(self, work: Work) -> Verdict:
         return handling.call(work, self._around)
+
+    def _hang_up(self, thread: int) -> None:
+        self._worker.app.db.runner.abort(thread)
 
     # --- out -------------------------------------------------------------------------------------
     def finished(self, work: Work, verdict: Verdict) -> None:

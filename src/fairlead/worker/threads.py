@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import contextvars
 import ctypes
+import functools
 import sys
 import threading
 from collections import deque
@@ -23,7 +24,8 @@ from fairlead.worker.work import Work
 # Packages that take locks which the whole process needs, and take them so that an exception out of
 # nowhere would leave them locked for ever: imports, logging, our own pools.
 DELICATE = frozenset({"fairlead", "importlib", "logging", "queue", "threading"})
-AGAIN = 0.002  # seconds until a handler that was in the middle of such a thing is tried again
+AGAIN = (0.002, 0.1)  # seconds until a handler that is in the middle of such a thing is tried again
+HANG_UP = 1.0  # seconds after which its connection is closed: it waits for a database that is away
 
 
 class Interrupted(BaseException):
@@ -37,10 +39,12 @@ class Threads:
         loop: asyncio.AbstractEventLoop,
         call: Callable[[Work], Verdict],
         finished: Callable[[Work, Verdict], None],
+        hang_up: Callable[[int], None],
     ) -> None:
         self._loop = loop
         self._call = call
         self._finished = finished
+        self._hang_up = hang_up  # closes the connections that a thread is using
         self._works: SimpleQueue[Work | None] = SimpleQueue()
         self._ended: deque[tuple[Work, Verdict]] = deque()
         self._told = False  # the event loop will come and collect
@@ -63,17 +67,7 @@ class Threads:
                 return
             lock = threading.Lock()
             current = [True]
-
-            def halt(lock: threading.Lock = lock, current: list[bool] = current) -> None:
-                with lock:
-                    if not current[0]:
-                        return
-                    if not is_delicate(ident):
-                        _raise_in(ident, Interrupted)
-                        return
-                self._loop.call_later(AGAIN, halt)
-
-            work.halt = halt
+            work.halt = functools.partial(self._halt, ident, lock, current, AGAIN[0], 0.0)
             verdict: Verdict | None = None
             try:
                 if work.cancelled is not None:
@@ -96,6 +90,21 @@ class Threads:
                 self._told = True
                 with contextlib.suppress(RuntimeError):  # the event loop has closed: nobody asks
                     self._loop.call_soon_threadsafe(self._collect)
+
+    def _halt(
+        self, ident: int, lock: threading.Lock, current: list[bool], again: float, tried: float
+    ) -> None:
+        """Make the handler leave, as soon as it can be interrupted."""
+        with lock:
+            if not current[0]:
+                return
+            if not is_delicate(ident):
+                _raise_in(ident, Interrupted)
+                return
+            if tried > HANG_UP:
+                self._hang_up(ident)
+        more = min(2 * again, AGAIN[1])
+        self._loop.call_later(again, self._halt, ident, lock, current, more, tried + again)
 
     def _collect(self) -> None:
         self._told = False
