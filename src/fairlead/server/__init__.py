@@ -1,0 +1,1 @@
+"""Servers over the queue: other protocols as doors to the same rows."""
