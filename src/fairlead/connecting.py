@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from fairlead.backends.base import Backend
-from fairlead.drivers.base import AsyncDriver, Driver, Listening, Watching
+from fairlead.drivers.base import AsyncDriver, Listening, OwnDriver, Watching
 from fairlead.errors import InvalidArgument
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,30}")
@@ -35,7 +35,7 @@ class Target:
     """One database: its backend, and how to open a connection to it."""
 
     backend: Backend
-    open: Callable[[], Driver]
+    open: Callable[[], OwnDriver]
     open_async: Callable[[], Awaitable[AsyncDriver]] | None  # None: run the sync one in a thread
     pool_size: int
     shown: str  # the URL without its password
@@ -121,7 +121,7 @@ def _sqlite(url: str, options: Options) -> Target:
         raise InvalidArgument(f'synchronous must be "FULL" or "NORMAL", not {synchronous!r}')
     driver = import_module("fairlead.drivers.sqlite")
 
-    def open() -> Driver:
+    def open() -> OwnDriver:
         return driver.SqliteDriver(
             driver.connect(path, synchronous=synchronous, timeout=options.timeout)
         )
@@ -166,7 +166,7 @@ def _mysql(url: str, options: Options) -> Target:
     if not arguments["database"]:
         raise InvalidArgument(f"{_hide(url)!r} names no database: mysql://user@host/database")
 
-    def open() -> Driver:
+    def open() -> OwnDriver:
         driver = _need("fairlead.drivers.pymysql", "pymysql")
         return driver.PyMysqlDriver(driver.connect(**arguments))
 

@@ -41,9 +41,11 @@ def _has_rows(result: Any) -> bool:
 
 def _shut(connection: Any) -> None:
     # It may be closed, by us or by the server, at any time.
-    with contextlib.suppress(OSError, psycopg.OperationalError):
-        with socket.socket(fileno=os.dup(connection.fileno())) as copy:
-            copy.shutdown(socket.SHUT_RDWR)
+    with (
+        contextlib.suppress(OSError, psycopg.OperationalError),
+        socket.socket(fileno=os.dup(connection.fileno())) as copy,
+    ):
+        copy.shutdown(socket.SHUT_RDWR)
 
 
 class PsycopgDriver:

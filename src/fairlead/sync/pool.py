@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from fairlead.drivers.base import Driver
+from fairlead.drivers.base import OwnDriver
 from fairlead.errors import DatabaseUnavailable
 
 STALE = 10.0  # seconds in the pool after which a connection is tried before it is trusted
@@ -16,7 +16,7 @@ STALE = 10.0  # seconds in the pool after which a connection is tried before it 
 class Pool:
     """Connections are opened when needed, at most ``size``, and handed out newest first."""
 
-    def __init__(self, open: Callable[[], Driver], size: int, timeout: float) -> None:
+    def __init__(self, open: Callable[[], OwnDriver], size: int, timeout: float) -> None:
         self._open = open
         self._size = size
         self._timeout = timeout
@@ -25,12 +25,12 @@ class Pool:
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._free = threading.Condition()
-        self._idle: list[tuple[Driver, float]] = []
-        self._users: dict[Driver, int] = {}  # which thread has it
+        self._idle: list[tuple[OwnDriver, float]] = []
+        self._users: dict[OwnDriver, int] = {}  # which thread has it
         self._opened = 0
         self._closed = False
 
-    def acquire(self) -> Driver:
+    def acquire(self) -> OwnDriver:
         """A connection for the caller alone; wait for one if all are taken."""
         if self._pid != os.getpid():
             # A forked child must not speak on its parent's sockets; it starts afresh.
@@ -68,7 +68,7 @@ class Pool:
             self._forget()
             raise
 
-    def _alive(self, driver: Driver) -> bool:
+    def _alive(self, driver: OwnDriver) -> bool:
         try:
             driver.execute("SELECT 1", ())
         except BaseException as error:
@@ -83,7 +83,7 @@ class Pool:
         for driver in [driver for driver, user in list(self._users.items()) if user == thread]:
             driver.abort()
 
-    def release(self, driver: Driver) -> None:
+    def release(self, driver: OwnDriver) -> None:
         self._users.pop(driver, None)
         with self._free:
             if self._closed:
@@ -92,7 +92,7 @@ class Pool:
             self._idle.append((driver, time.monotonic()))
             self._free.notify()
 
-    def discard(self, driver: Driver) -> None:
+    def discard(self, driver: OwnDriver) -> None:
         """Give back a connection that must not be used again."""
         self._users.pop(driver, None)
         driver.close()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from fairlead.connecting import Options, Target
-from fairlead.drivers.base import Driver
+from fairlead.drivers.base import OwnDriver
 from fairlead.drivers.yours import driver_for
 from fairlead.operations.call import Call
 from fairlead.retrying import BUSY, LOST, judge, judge_yours, pause, unreachable, unusable
@@ -37,7 +37,7 @@ class OwnRunner:
         self._ready = False
         self._preparing = threading.Lock()
 
-    def _open(self) -> Driver:
+    def _open(self) -> OwnDriver:
         try:
             return self._target.open()
         except (ImportError, TypeError):
@@ -45,7 +45,7 @@ class OwnRunner:
         except Exception as error:
             raise unreachable(self._target.shown, error) from error
 
-    def _prepare(self, driver: Driver) -> None:
+    def _prepare(self, driver: OwnDriver) -> None:
         """Once per Database: SQLite brings its schema up to date by itself, of the others it is
         checked that it serves this client."""
         with self._preparing:

@@ -16,7 +16,7 @@ from fairlead.aio.running import AsyncOwnRunner
 from fairlead.aio.waiting import AsyncHub
 from fairlead.aio.waking import AsyncWaker
 from fairlead.connecting import Options, Target
-from fairlead.drivers.base import Driver
+from fairlead.drivers.base import OwnDriver
 from fairlead.errors import InvalidArgument
 from fairlead.operations.call import Call, Core
 from fairlead.sync.database import Database
@@ -66,7 +66,7 @@ class Memory:
     def target(self) -> Target:
         driver: Any = NoDriver()
 
-        def open() -> Driver:
+        def open() -> OwnDriver:
             return driver
 
         return Target(self.model, open, None, 10, "memory")

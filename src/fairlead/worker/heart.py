@@ -51,6 +51,7 @@ class Heart:
         self._alive = alive
         self._renew = asyncio.Event()
         self._doubt = False
+        self.margin = ttl / 10  # so long before the end of its trust work is cancelled
         self.pulses: list[Pulse] = []
         self.last = 0.0  # when it last beat
 
@@ -115,7 +116,7 @@ class Heart:
     def distrust(self) -> None:
         """Cancel what can no longer be trusted, a little before its time. Called now and then,
         since the beat itself may hang."""
-        soon = time.monotonic() + self._ttl / 10
+        soon = time.monotonic() + self.margin
         for pulse in [p for p in self.pulses if p.until <= soon]:
             self._drop(pulse, "it could not be extended in time")
 

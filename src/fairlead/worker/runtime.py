@@ -215,7 +215,7 @@ class Worker:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(min(0.5, self.heart.margin / 2))
             self.heart.distrust()
 
 

@@ -1,0 +1,96 @@
+"""A TCP proxy that can become a black hole: connections stay open, and nothing comes through."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import threading
+from typing import Literal
+
+Hole = Literal["lose", "hold"]
+
+
+class Proxy:
+    """``with Proxy(port) as proxy``: ``proxy.url(url)`` leads through it.
+
+    In a hole that *loses*, what is sent disappears, and so does all that is ever sent on the
+    connections that lost something: they are never closed, as when a firewall forgets them. A hole
+    that *holds* delivers everything when it heals, as when a cable is plugged in again. New
+    connections are accepted in both, and nobody answers."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._loop = asyncio.new_event_loop()
+        self._clear = asyncio.Event()
+        self._clear.set()
+        self._hole: Hole | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self.port = 0
+        self.accepted = 0  # connections so far
+
+    def url(self, url: str) -> str:
+        return re.sub(r"127\.0\.0\.1:\d+", f"127.0.0.1:{self.port}", url)
+
+    def open_hole(self, hole: Hole) -> None:
+        self._loop.call_soon_threadsafe(self._set, hole)
+
+    def heal(self) -> None:
+        self._loop.call_soon_threadsafe(self._set, None)
+
+    def _set(self, hole: Hole | None) -> None:
+        self._hole = hole
+        (self._clear.clear if hole else self._clear.set)()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.accepted += 1
+        task.add_done_callback(self._tasks.discard)
+        there = None
+        # Both ends may go at any time; the other one then goes too.
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            there = await asyncio.open_connection("127.0.0.1", self._to)
+            ways = [self._pump(reader, there[1]), self._pump(there[0], writer)]
+            _, rest = await asyncio.wait(
+                [asyncio.ensure_future(way) for way in ways],
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            for way in rest:
+                way.cancel()
+        for end in (writer, there and there[1]):
+            if end is not None:
+                end.close()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lost = False
+        while data := await reader.read(65536):
+            lost = lost or self._hole == "lose"
+            if not lost:
+                await self._clear.wait()
+                writer.write(data)
+                await writer.drain()
+
+    def __enter__(self) -> Proxy:
+        self._thread.start()
+
+        async def listen() -> asyncio.Server:
+            return await asyncio.start_server(self._accept, "127.0.0.1", 0)
+
+        self._server = asyncio.run_coroutine_threadsafe(listen(), self._loop).result(10)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        async def leave() -> None:
+            self._server.close()
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+        asyncio.run_coroutine_threadsafe(leave(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

@@ -1,0 +1,115 @@
+"""kill -9 of random workers under load (RELIABILITY F1): everything is done, what is done in the
+message's own transaction is done once, and what a dead worker held comes back in time.
+
+`make test` runs a few kills; `make faults` as many as FAIRLEAD_FAULTS says, and holds the times to
+account.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+import fairlead
+from tests.faults.crew import (
+    FULL,
+    LEASE,
+    ROUNDS,
+    Crew,
+    Producer,
+    effects,
+    fresh_url,
+    make_effects,
+    percentiles,
+    wait_until,
+)
+
+WORKERS = 4
+pytestmark = pytest.mark.timeout(max(120, ROUNDS * 10))
+KINDS = ["sqlite", "postgresql", "mysql"]
+
+
+def storm(
+    queue: fairlead.Queue, crew: Crew, producer: Producer, rng: random.Random
+) -> dict[int, float]:
+    """Kill and replace workers until the last message is done; when each was killed, by pid."""
+    killed: dict[int, float] = {}
+    members = crew.start_ready(WORKERS)
+    with producer:
+        for _ in range(ROUNDS):
+            at = rng.randrange(WORKERS)
+            victim = members[at]
+            wait_until(lambda member=victim: member.ready() and member.running(), "it has work")
+            time.sleep(rng.uniform(0, 0.2))  # in a handler, a receive, an ack: anywhere
+            killed[victim.pid] = victim.kill()
+            members[at] = crew.start()
+        producer.stop()
+        wait_until(lambda: queue.stats().total == 0, "the queue is empty", 60 + ROUNDS / 10)
+    wait_until(lambda: all(member.ready() for member in members), "the last ones are ready")
+    assert [member.stop() for member in members] == [0] * WORKERS
+    return killed
+
+
+def check(queue: fairlead.Queue, crew: Crew, producer: Producer) -> None:
+    assert not producer.maybe
+    stats = queue.stats()
+    assert (stats.total, stats.sent, stats.killed) == (0, len(producer.sent), 0)
+    assert crew.notes.numbers("start") == producer.sent
+
+
+def redeliveries(crew: Crew, killed: dict[int, float]) -> tuple[list[float], list[float]]:
+    """Seconds from the death of a worker to the next start of each message it was working on: in
+    another worker, and in a process of its own, which has to be made first.
+
+    Where a delivery is missing, its worker was killed, too, before it could start."""
+    workers = {member.pid for member in crew.all}
+    starts = {(note.n, note.delivery): note for note in crew.notes.of("start")}
+    there: list[float] = []
+    alone: list[float] = []
+    for (n, delivery), note in starts.items():
+        again = starts.get((n, delivery + 1))
+        if note.pid in killed and again is not None:
+            (there if again.pid in workers else alone).append(again.at - killed[note.pid])
+    return there, alone
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_killed_worker_held_is_done_by_others(
+    kind: str, tmp_path: Path, rng: random.Random
+) -> None:
+    url = fresh_url(kind, tmp_path)
+    with fairlead.connect(url) as db:
+        queue = db.queue("plain")
+        queue.create(lease=LEASE, max_attempts=0)
+        producer = Producer(url, "plain", ["plain", "plain_async"])
+        with Crew(url, tmp_path, {"queues": ["plain"], "concurrency": 4}) as crew:
+            killed = storm(queue, crew, producer, rng)
+            check(queue, crew, producer)
+            assert crew.notes.numbers("end") == producer.sent
+            print(f"{kind}: {len(producer.sent)} messages, {len(killed)} kills")
+            there, alone = redeliveries(crew, killed)
+            worst = percentiles(f"{kind}: redelivered after", there)
+            if alone:
+                percentiles(f"{kind}: redelivered to a new process after", alone)
+            assert not FULL or worst <= LEASE + 1
+
+
+@pytest.mark.parametrize("type", ["effect", "effect_async"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_effect_in_the_messages_transaction_happens_once(
+    kind: str, type: str, tmp_path: Path, rng: random.Random
+) -> None:
+    url = fresh_url(kind, tmp_path)
+    make_effects(url)
+    with fairlead.connect(url) as db:
+        queue = db.queue("effect")
+        queue.create(lease=LEASE, max_attempts=0)
+        # On SQLite a transaction that dawdles holds up everybody.
+        producer = Producer(url, "effect", [type], seconds=0.0 if kind == "sqlite" else 0.02)
+        with Crew(url, tmp_path, {"queues": ["effect"], "concurrency": 4}) as crew:
+            storm(queue, crew, producer, rng)
+            check(queue, crew, producer)
+    assert effects(url) == dict.fromkeys(producer.sent, 1)
