@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import multiprocessing
 import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from fairlead.aio.database import AsyncDatabase, connect_async
@@ -16,6 +19,7 @@ from fairlead.schedules import Missed, Overlap
 from fairlead.sync.database import Database, connect
 from fairlead.tasks.context import AsyncContext, Context
 from fairlead.tasks.databases import Databases
+from fairlead.tasks.importing import importing
 from fairlead.tasks.middleware import Middleware, entered, overriding
 from fairlead.tasks.schedules import Declared
 from fairlead.tasks.task import Executor, FromArguments, Sending, Task, TaskOptions
@@ -23,6 +27,7 @@ from fairlead.tasks.verdicts import RetryRule
 from fairlead.values import Duration, Moment, OnConflict, Send
 from fairlead.worker.runtime import Worker
 
+log = logging.getLogger("fairlead.app")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -48,8 +53,8 @@ class Decorator:
 class App:
     """Tasks and the database they are sent through. Nothing is opened before the first call.
 
-    The options are those of ``fairlead.connect``. ``name`` marks the schedules that this
-    application declares, so that those it no longer declares can be removed. ``telemetry`` is for
+    The options are those of ``fairlead.connect``. With a ``name``, schedules that this application
+    has declared and declares no longer are removed when a worker starts. ``telemetry`` is for
     OpenTelemetry: by default it is used in a program that has set it up, True insists on it, False
     refuses it."""
 
@@ -57,7 +62,7 @@ class App:
         self,
         url: str,
         *,
-        name: str = "app",
+        name: str | None = None,
         middleware: Sequence[Middleware] = (),
         telemetry: bool | None = None,
         **options: Any,
@@ -68,7 +73,8 @@ class App:
                 "For tests there is fairlead.testing"
             )
         self.url = url
-        self.name = name
+        self.name = name or "app"
+        self._named = name is not None
         self.tasks: dict[str, Task[..., Any]] = {}
         self._middleware: list[Middleware] = list(middleware)
         self._telemetry = telemetry
@@ -127,6 +133,10 @@ class App:
         ``channel`` and ``key`` are strings, or functions of the call's arguments. ``retry`` is a
         Backoff, or one per type of exception (None: no retry), or False. ``executor="process"`` is
         for work that keeps a CPU busy. ``result=True`` keeps what the function returns."""
+        unknown = options.keys() - {field.name for field in fields(TaskOptions)}
+        if unknown:
+            known = ", ".join(["name", *(field.name for field in fields(TaskOptions))])
+            raise InvalidArgument(f"a task has no option {min(unknown)!r}; there are {known}")
         decorator = Decorator(self, name, TaskOptions(**options))
         return decorator if function is None else decorator(function)
 
@@ -233,12 +243,14 @@ class App:
         self._declared[declared.name] = declared
 
     async def declare(self, db: AsyncDatabase) -> None:
-        """Store what the code declares, and remove what it declared before and does no longer."""
+        """Store what the code declares. An app with a name of its own also removes what it declared
+        before and does no longer; without one, that might be another app's."""
         for declared in self._declared.values():
             await declared.store(db, self.name)
-        for stored in await db.schedules():
+        for stored in await db.schedules() if self._named else []:
             if stored.owner == self.name and stored.name not in self._declared:
                 await db.schedule(stored.name).remove()
+                log.warning("schedule %s is no longer in app %s: removed", stored.name, self.name)
 
     # --- the database --------------------------------------------------------------------------
     @property
@@ -291,6 +303,11 @@ class App:
 
     def run(self, **options: Any) -> None:
         """Work until SIGTERM or SIGINT; a second signal gives everything back at once."""
+        if importing.get() or getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise InvalidArgument(
+                "app.run() was called while the module was being imported, not run: put it under "
+                'if __name__ == "__main__":'
+            )
         asyncio.run(run_until_signalled(self.worker(**options)))
 
 

@@ -132,7 +132,6 @@ def test_send_with_options(shop: str, cli: Fairlead) -> None:
         (["report", '{"days": [1, "x"]}'], "report(days)[1]: not an int: 'x'"),
         (["welcome", "[1]"], "not an object of arguments by name"),
         (["welcome", "{to: 1}"], "the arguments are not JSON"),
-        (["welcome", '{"to": "ann"}'], "the queue 'emails' of welcome does not exist yet"),
         (["welcome", '{"to": "ann"}', "--timeout", "1"], "--timeout bounds --wait"),
         (["welcome", '{"to": "ann"}', "--delay", "1", "--at", "+5m"], "delay"),
     ],

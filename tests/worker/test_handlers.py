@@ -267,7 +267,7 @@ async def test_an_unknown_task_fails_and_the_known_are_listed(bench: Bench) -> N
         "no task is called 'missing'; this worker knows another, known"
     ]
     assert await bench.failures(without) == [
-        "no task is called None; this worker knows another, known"
+        "it has no type, and several tasks use its queue: say which, another, known"
     ]
     assert (await bench.stats()).scheduled == 2  # a deploy may be on its way
 
@@ -320,3 +320,28 @@ async def test_a_task_may_be_sent_to_another_queue(bench: Bench) -> None:
         await here.send_async()
         await eventually(bench.empty)
     assert sorted(ran) == sorted([other, bench.name])
+
+
+async def test_without_a_backoff_anywhere_there_is_one(bench: Bench) -> None:
+    @bench.task()
+    async def flaky() -> None:
+        raise ValueError("not now")
+
+    async with bench.worker():
+        sent = await flaky.send_async()
+        await eventually(lambda: bench.failures(id=sent))
+    waiting = await bench.queue.get(id=sent)
+    assert waiting is not None
+    assert waiting.state == "scheduled"
+
+
+async def test_a_handlers_traceback_is_in_the_log(bench: Bench, caplog: Any) -> None:
+    @bench.task(retry=False)
+    def broken() -> None:
+        raise KeyError("x")
+
+    async with bench.worker():
+        await broken.send_async()
+        await eventually(bench.empty)
+    [record] = [r for r in caplog.records if "is dead" in r.getMessage()]
+    assert "test_handlers.py" in record.exc_text

@@ -233,6 +233,11 @@ def failures(
         for f in found
     ]
     session.table(["at", ">message", "key", ">attempt", "error", "reference"], rows)
+    if id is not None or key is not None:  # somebody wants to know exactly
+        details: Any = found[0].details or {}
+        trace: Any = details.get("traceback") if "traceback" in details else None
+        if trace:
+            session.out.print(f"\nThe last one:\n{trace}", soft_wrap=True)
 
 
 def trace(key: str, /, *, session: Context) -> None:

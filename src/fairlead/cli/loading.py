@@ -12,9 +12,11 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+import fairlead
 from fairlead.app import App
 from fairlead.cli import show
 from fairlead.cli.session import Failed, Refused, Session, shown
+from fairlead.tasks.importing import importing
 
 DEFAULT = "app"
 # How a command asks for the application.
@@ -50,6 +52,7 @@ def _parts(name: str) -> tuple[str, str]:
 
 
 def _import(module: str) -> ModuleType:
+    token = importing.set(True)
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -71,6 +74,8 @@ def _import(module: str) -> ModuleType:
         text = str(error)
         why = f"{type(error).__name__}: {text}" if text else type(error).__name__
         raise Failed(_broken(module, error, why, "Correct it")) from None
+    finally:
+        importing.reset(token)
 
 
 def _unknown(missing: str) -> str:
@@ -92,6 +97,9 @@ def _broken(module: str, error: BaseException, why: str, hint: str) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [f for f in frames if not f.filename.startswith("<") and f.filename != __file__]
     theirs = [f for f in theirs if Path(f.filename).parent.name != "importlib"]
+    # The place to look at is theirs, not where we noticed.
+    ours = str(Path(fairlead.__file__).parent)
+    theirs = [f for f in theirs if not f.filename.startswith(ours)] or theirs
     text = f"{module!r} cannot be imported: {why}"
     if theirs:
         last = theirs[-1]

@@ -14,7 +14,7 @@ from fairlead.cli import loading, show
 from fairlead.cli.parsing import STDIN, Duration, Time
 from fairlead.cli.session import Context, Refused, Session
 from fairlead.cli.waiting import CODES, DONE, TIMED_OUT
-from fairlead.errors import QueueNotFound, WaitTimeout
+from fairlead.errors import WaitTimeout
 from fairlead.tasks.task import Task
 from fairlead.tasks.verdicts import Retries, RetryPolicy
 from fairlead.values import Backoff, Outcome
@@ -89,12 +89,7 @@ def send(
     given = {"delay": delay, "at": at, "key": key, "channel": channel, "priority": priority}
     sending = one.with_options(**{k: v for k, v in given.items() if v is not None})
     args, kwargs = one.payload.read(_arguments(arguments))
-    try:
-        sent = sending.send(*args, **kwargs)
-    except QueueNotFound as error:
-        start, create = _worker(session, app), session.command("queue", "create", error.queue)
-        text = f"the queue {error.queue!r} of {name} does not exist yet."
-        raise Refused(f"{text} A worker makes it ({start}), or: {create}") from None
+    sent = sending.send(*args, **kwargs)
     facts = {"id": sent.id, "task": one.name, "queue": sending.queue, "outcome": sent.outcome}
     if not wait:
         what = "sent" if sent.created else sent.outcome
@@ -110,10 +105,6 @@ def send(
         session.error(f"message {sent.id} is not finished yet: is a worker running?")
         return TIMED_OUT
     return _ended(session, one, facts, outcome)
-
-
-def _worker(session: Session, app: str) -> str:
-    return session.command("worker", app).split(" --")[0]  # an app knows its own database
 
 
 def _ended(session: Session, one: AnyTask, facts: dict[str, Any], outcome: Outcome) -> int:

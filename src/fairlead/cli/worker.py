@@ -211,9 +211,7 @@ def _state(worker: Worker) -> str:
 
 
 def _tell(state: str, worker: Worker, options: Options) -> None:
-    if state == "working":
-        log.info("worker %s is ready", worker.name)
-    else:
+    if state == "stopping":
         text = f"stopping: up to {options.grace:g} s for the handlers that run"
         log.info("%s; a second signal gives them back at once", text)
 
@@ -227,9 +225,10 @@ async def _serving(options: Options, snapshots: Snapshots, ready: Ready) -> Asyn
             try:
                 server = serve(host, options.metrics_port, snapshots, ready)
                 port = await stack.enter_async_context(server)
-            except OSError as error:
+            except (OSError, OverflowError) as error:
                 where = f"{host}:{options.metrics_port}"
-                raise Failed(f"metrics cannot be served on {where}: {error.strerror}") from None
+                why = getattr(error, "strerror", None) or error
+                raise Failed(f"metrics cannot be served on {where}: {why}") from None
             log.info("metrics on http://%s:%d/metrics", host, port)
         yield
 

@@ -40,6 +40,11 @@ def wrong(where: str, expected: str, value: Any) -> InvalidArgument:
     return InvalidArgument(f"{where}: not {expected}: {shown[:80]}{'…' if len(shown) > 80 else ''}")
 
 
+def a(name: str) -> str:
+    """With its article."""
+    return f"an {name}" if name[:1].lower() in "aeio" else f"a {name}"
+
+
 class Payload:
     """The arguments of one function."""
 
@@ -351,18 +356,18 @@ def _dataclass(kind: Any, name: str) -> Codec:
 
     def write(value: Any, where: str) -> dict[str, Any]:
         if not isinstance(value, kind):
-            raise wrong(where, f"a {kind.__name__}", value)
+            raise wrong(where, a(kind.__name__), value)
         return {n: c.write(getattr(value, n), f"{where}.{n}") for n, c in codecs.items()}
 
     return Codec(
         write,
-        lambda value, where: kind(**_fields(value, where, codecs, needed, f"a {kind.__name__}")),
+        lambda value, where: kind(**_fields(value, where, codecs, needed, a(kind.__name__))),
     )
 
 
 def _typeddict(kind: Any, name: str) -> Codec:
     codecs = {key: codec(hint, f"{name}.{key}") for key, hint in get_type_hints(kind).items()}
-    needed, expected = set(kind.__required_keys__), f"a {kind.__name__}"
+    needed, expected = set(kind.__required_keys__), a(kind.__name__)
 
     def write(value: Any, where: str) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -392,7 +397,7 @@ def _model(kind: Any) -> Codec | None:
 
     def written(value: Any, where: str, write: Callable[[Any], Any]) -> Any:
         if not isinstance(value, kind):
-            raise wrong(where, f"a {kind.__name__}", value)
+            raise wrong(where, a(kind.__name__), value)
         return write(value)
 
     if pydantic is not None and issubclass(kind, pydantic.BaseModel):

@@ -8,6 +8,7 @@ from typing import Any
 
 from fairlead.aio.database import AsyncDatabase
 from fairlead.errors import InvalidArgument
+from fairlead.operations import schedule_rows
 from fairlead.schedules import Missed, Overlap
 from fairlead.tasks.task import Sending, Task
 from fairlead.values import Send
@@ -36,21 +37,22 @@ class Declared:
             raise InvalidArgument(f"a schedule sends a task: decorate {task!r} with @app.task")
         sending = task.with_options() if isinstance(task, Task) else task
         message = sending.message(**args)
-        return cls(name or sending.task.name, sending.queue, message, when, missed, overlap)
+        declared = cls(name or sending.task.name, sending.queue, message, when, missed, overlap)
+        try:
+            schedule_rows.wanted(declared.queue, message.body, **declared._arguments("app"))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"schedule {declared.name}: {error}") from None
+        return declared
+
+    def _arguments(self, owner: str) -> dict[str, Any]:
+        given = {k: v for k, v in asdict(self.message).items() if k not in _NOT_OF_A_SCHEDULE}
+        when = {"cron": None, "every": None, "at": None, "timezone": "UTC", **self.when}
+        return {**given, **when, "missed": self.missed, "overlap": self.overlap, "owner": owner}
 
     async def store(self, db: AsyncDatabase, owner: str) -> None:
         """Write it down, unless it is there as it is."""
-        given = {k: v for k, v in asdict(self.message).items() if k not in _NOT_OF_A_SCHEDULE}
         await db.queue(self.queue).create()  # perhaps no task of this worker
-        await db.schedule(self.name).set(
-            self.queue,
-            self.message.body,
-            **self.when,
-            missed=self.missed,
-            overlap=self.overlap,
-            owner=owner,
-            **given,
-        )
+        await db.schedule(self.name).set(self.queue, self.message.body, **self._arguments(owner))
 
 
 # The schedule itself says when, and its overlap guard needs the key.

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
+from datetime import timedelta
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, get_type_hints
 
 from fairlead.aio.database import AsyncDatabase
@@ -13,7 +14,7 @@ from fairlead.errors import InvalidArgument, QueueNotFound
 from fairlead.operations import check
 from fairlead.sync.database import Database
 from fairlead.tasks.context import AsyncContext, Context
-from fairlead.tasks.payload import Codec, Payload, codec
+from fairlead.tasks.payload import Codec, Payload, a, codec
 from fairlead.tasks.verdicts import RetryPolicy, RetryRule, seconds
 from fairlead.values import Duration, OnConflict, Outcome, Send, Sent
 
@@ -71,6 +72,8 @@ class Task(Generic[P, R]):
         self.home = home
         self.function = function
         self.name = check.name(name or function.__name__, "a task's name")
+        if self.name == "<lambda>":
+            raise InvalidArgument("a lambda has no name: app.task(name=…), or a function with one")
         self.options = options
         self.queue = check.name(options.queue, "queue")
         self.is_async = inspect.iscoroutinefunction(function)
@@ -87,6 +90,8 @@ class Task(Generic[P, R]):
                 f'{self.name}: executor="process" needs a function at the top of a module, which '
                 "the other process can import"
             )
+        if not isinstance(options.timeout, int | float | timedelta | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgument(f"{self.name}: timeout must be seconds, not {options.timeout!r}")
         self.timeout = None if options.timeout is None else seconds(options.timeout)
         if self.timeout is not None and self.timeout <= 0:
             raise InvalidArgument(f"{self.name}: timeout must be above 0")
@@ -233,9 +238,9 @@ class Sending(Generic[P]):
         body = task.payload.write(args, kwargs)
         message = Send(
             body,
-            channel=_from(own.channel, task, args, kwargs) or "",
+            channel=_from("channel", own.channel, task, args, kwargs) or "",
             priority=own.priority,
-            key=_from(own.key, task, args, kwargs),
+            key=_from("key", own.key, task, args, kwargs),
             on_conflict=own.on_conflict,
             type=task.name,
             lease=own.lease,
@@ -275,12 +280,26 @@ class Sending(Generic[P]):
 
 
 def _from(
-    rule: FromArguments, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    what: str,
+    rule: FromArguments,
+    task: Task[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
 ) -> str | None:
     """A channel or a key: a constant, or made from the call's arguments, by their names."""
     if rule is None or isinstance(rule, str):
         return rule
-    return rule(**task.payload.bound(args, kwargs))
+    bound = task.payload.bound(args, kwargs)
+    try:
+        found = rule(**bound)
+    except TypeError as error:
+        raise InvalidArgument(
+            f"{task.name}: its {what} is made from all arguments of the call, by name: "
+            f"lambda {next(iter(bound), 'x')}, **_: … ({error})"
+        ) from error
+    if found is not None and not isinstance(found, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgument(f"{task.name}: its {what} must be a string, not {found!r}")
+    return found
 
 
 def _context_parameter(function: Callable[..., Any]) -> str | None:
@@ -290,11 +309,19 @@ def _context_parameter(function: Callable[..., Any]) -> str | None:
     except NameError:
         return None  # Payload says what is wrong
     wanted = AsyncContext if inspect.iscoroutinefunction(function) else Context
+    first = next(iter(inspect.signature(function).parameters), None)
+    if first in ("ctx", "context") and first not in hints:
+        raise InvalidArgument(
+            f"{function.__name__}({first}): annotate it: {first}: fairlead.{wanted.__name__} if it "
+            "is the context, otherwise with what it is"
+        )
     for name, hint in hints.items():
         if name != "return" and hint in (Context, AsyncContext):
             if hint is not wanted:
                 raise InvalidArgument(
-                    f"{function.__name__}({name}): this function takes a {wanted.__name__}"
+                    f"{function.__name__}({name}): {hint.__name__} is for "
+                    f"{'plain' if hint is Context else 'coroutine'} functions; "
+                    f"this one takes {a(wanted.__name__)}"
                 )
             return name
     return None

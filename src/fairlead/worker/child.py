@@ -19,6 +19,7 @@ from fairlead.aio.leased import AsyncLeasedMessage
 from fairlead.operations.receiving import KEEP
 from fairlead.sync.leased import LeasedMessage
 from fairlead.tasks.context import AsyncContext, Context
+from fairlead.tasks.importing import importing
 from fairlead.tasks.middleware import overriding
 from fairlead.tasks.task import Task
 from fairlead.tasks.verdicts import Verdict
@@ -178,7 +179,9 @@ def handle(asked: dict[str, Any], tell: Callable[[bytes], None]) -> Verdict:
 
 def find(module: str, name: str) -> Task[..., Any]:
     """The task, where our own worker says that its code is; nothing of this comes from a row."""
+    importing.set(True)
     found: Any = import_module(module)
+    importing.set(False)
     for part in name.split("."):
         found = getattr(found, part)
     if not isinstance(found, Task):

@@ -63,8 +63,8 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
         }
         extra = {**_fields(record), **_extra(record)}
-        if record.exc_info:
-            extra["exception"] = self.formatException(record.exc_info)
+        if trace := _trace(self, record):
+            extra["exception"] = trace
         if record.stack_info:
             extra["stack"] = self.formatStack(record.stack_info)
         try:
@@ -88,11 +88,25 @@ class TextFormatter(logging.Formatter):
         fields = " ".join(f"{key}={value}" for key, value in _fields(record).items())
         if fields:
             line = f"{line} [{fields}]"
-        if record.exc_info:
-            line = f"{line}\n{self.formatException(record.exc_info)}"
+        if trace := _trace(self, record):
+            line = f"{line}\n{trace}"
         if record.stack_info:
             line = f"{line}\n{self.formatStack(record.stack_info)}"
         return line
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    # A handler's traceback may come from another process: then it is text already.
+    info = record.exc_info
+    return formatter.formatException(info) if info else (record.exc_text or "").rstrip()
+
+
+def say(log: logging.Logger, level: int, text: str, extra: dict[str, Any], trace: str = "") -> None:
+    """Log a text with a traceback that is a text, too; every formatter shows it below."""
+    if log.isEnabledFor(level):
+        record = log.makeRecord(log.name, level, "", 0, text, (), None, extra=extra)
+        record.exc_text = trace.rstrip() or None
+        log.handle(record)
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fairlead.aio.leased import AsyncLeasedMessage
+from fairlead.errors import FairleadError
 from fairlead.tasks.middleware import overriding
 from fairlead.tasks.verdicts import Verdict
-from fairlead.worker import handling
-from fairlead.worker.processes import Processes
+from fairlead.worker import handling, logs
+from fairlead.worker.processes import ProcessDied, Processes
 from fairlead.worker.threads import Threads
 from fairlead.worker.work import LOST, Work
 
@@ -43,6 +44,7 @@ class Slots:
         self._after = overriding(worker.app.middleware, "finished")
         self._wanting: deque[Callable[[], Any]] = deque()  # handlers that want their slot back
         self._hooks: set[asyncio.Task[Any]] = set()  # the event loop itself would forget them
+        self._looking: set[asyncio.Task[None]] = set()
         self.running: set[Work] = set()
         self.buffer: deque[Work] = deque()  # what waits for a slot, oldest first
         self.lines: dict[tuple[str, str], deque[Work]] = {}  # what waits for the one before it
@@ -102,6 +104,8 @@ class Slots:
     def _refuse(self, message: AsyncLeasedMessage) -> None:
         known = ", ".join(sorted(self._worker.app.tasks))
         error = f"no task is called {message.type!r}; this worker knows {known}"
+        if message.type is None:
+            error = f"it has no type, and several tasks use its queue: say which, {known}"
         log.error("message %d of %s: %s", message.id, message.queue, error)
         delay = REFUSED * 4 ** (message.attempts - 1)
         self._worker.settler.begin(message, Verdict("fail", error=error, delay=delay))
@@ -141,10 +145,35 @@ class Slots:
         task, message = work.task, work.message
         self.running.add(work)
         work.since = time.monotonic()
-        executor = task.executor
-        if message.recovered and message.attempts >= min(SUSPECT, work.most or SUSPECT):
+        if task.executor == "process" or not task.importable:
+            self._run_in(task.executor, work)
+        elif message.recovered and message.attempts >= min(SUSPECT, work.most or SUSPECT):
             # It may have taken its worker down: let it do that to a process of its own.
-            executor = "process" if task.importable else executor
+            self._run_in("process", work)
+        elif message.attempts > SUSPECT:
+            looking = self._loop.create_task(self._look_back(work))
+            self._looking.add(looking)
+            looking.add_done_callback(self._looking.discard)
+        else:
+            self._run_in(task.executor, work)
+
+    async def _look_back(self, work: Work) -> None:
+        """Did it take down the process of its own that it had the last time?"""
+        message, executor = work.message, work.task.executor
+        try:
+            last = await self._worker.db.queue(message.queue).failures(1, id=message.id)
+            if last and last[0].error.startswith(ProcessDied.__name__):
+                executor = "process"
+        except FairleadError as error:
+            log.debug("message %d: %s", message.id, error)
+            executor = "process"
+        if work.cancelled is None:
+            self._run_in(executor, work)
+        else:
+            self.finished(work, work.verdict_of(asyncio.CancelledError()))
+
+    def _run_in(self, executor: str, work: Work) -> None:
+        task = work.task
         if task.timeout is not None and executor != "process":
             work.deadline = work.since + task.timeout
             self._loop.call_later(task.timeout, work.watch, self._loop)
@@ -183,6 +212,8 @@ class Slots:
         if work.cancelled == LOST:
             verdict = Verdict("lost")
         worker = self._worker
+        if verdict.kind == "fail" and verdict.delay is None:
+            verdict = worker.backed_off(work, verdict)
         worker.settler.settle(work, verdict)
         kind = verdict.kind
         if work.message.ordered:
@@ -201,13 +232,17 @@ class Slots:
         about = {"queue": message.queue, "message_id": message.id, "attempt": message.attempts}
         extra = {**about, "task": task.name, "channel": message.channel}
         name, tries, error = task.name, message.attempts, verdict.error
+        details: dict[str, str] = verdict.details or {}
+        trace = details.get("traceback", "")
         if verdict.final:
-            log.error("%s is dead after attempt %d: %s", name, tries, error, extra=extra)
+            text = f"{name} is dead after attempt {tries}: {error}"
+            logs.say(log, logging.ERROR, text, extra, trace)
             if task.options.on_give_up is not None:
                 self.guard(task.options.on_give_up, work.context, error)
         elif verdict.kind == "fail":
             again = "" if verdict.delay is None else f", again in {verdict.delay:.1f} s"
-            log.warning("%s failed in attempt %d%s: %s", name, tries, again, error, extra=extra)
+            text = f"{name} failed in attempt {tries}{again}: {error}"
+            logs.say(log, logging.WARNING, text, extra, trace)
         elif verdict.kind == "lost":
             log.warning("%s lost the lease of its message", name, extra=extra)
         elif verdict.kind == "settled" and error:
