@@ -12,7 +12,6 @@ import os
 import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from fairlead.aio.database import AsyncDatabase
@@ -20,8 +19,8 @@ from fairlead.aio.running import AsyncOwnRunner
 from fairlead.errors import DatabaseError, InvalidArgument, SchemaOutdated
 from fairlead.tasks.middleware import overriding
 from fairlead.tasks.task import Task
-from fairlead.tasks.verdicts import Verdict, delay_of, seconds
-from fairlead.values import Backoff, Duration
+from fairlead.tasks.verdicts import seconds
+from fairlead.values import Duration
 from fairlead.worker.claiming import Claimer
 from fairlead.worker.health import snapshot
 from fairlead.worker.heart import Heart, Pulse
@@ -33,7 +32,7 @@ from fairlead.worker.reserve import Reserve
 from fairlead.worker.settling import Settler
 from fairlead.worker.slots import Slots
 from fairlead.worker.upkeep import Upkeep
-from fairlead.worker.work import LOST, Work
+from fairlead.worker.work import LOST
 
 log = logging.getLogger("fairlead.worker")
 PERMIT = 30.0  # seconds a permit lives without a heartbeat, at most
@@ -70,7 +69,7 @@ class Worker:
         self.plan = Plan(concurrency, weights, prefetch=prefetch, reserve=kept)
         self.metrics = Metrics()
         self.max_attempts: dict[str, int] = {}  # of each queue
-        self._backs_off: dict[str, bool] = {}  # has it a back-off of its own?
+        self.backs_off: dict[str, bool] = {}  # has it a back-off of its own?
         self.ready = False  # it holds a permit and receives
         self.aborted = False
         self._wake = asyncio.Event()
@@ -150,7 +149,7 @@ class Worker:
                         log.info("created queue %s", queue)
                     settings = await self.db.queue(queue).settings()
                     self.max_attempts[queue] = settings.max_attempts
-                    self._backs_off[queue] = settings.backoff is not None
+                    self.backs_off[queue] = settings.backoff is not None
                     ttl = min(ttl, max(settings.lease, 1.0))
                 await self.app.declare(self.db)
                 self._be_patient(max(PATIENCE, ttl / 2))
@@ -168,13 +167,6 @@ class Worker:
     def _be_patient(self, seconds: float) -> None:
         if isinstance(self.db.runner, AsyncOwnRunner):
             self.db.runner.be_patient(seconds)
-
-    def backed_off(self, work: Work, verdict: Verdict) -> Verdict:
-        """Where neither task nor queue says when to try again, five tries must not be over in an
-        instant."""
-        if self._backs_off.get(work.message.queue):
-            return verdict
-        return replace(verdict, delay=delay_of(Backoff(), work.message.attempts))
 
     def _tell(self, hook: str) -> None:
         for one in overriding(self.app.middleware, hook):

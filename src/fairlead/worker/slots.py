@@ -12,12 +12,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fairlead.aio.leased import AsyncLeasedMessage
 from fairlead.errors import FairleadError
 from fairlead.tasks.middleware import overriding
-from fairlead.tasks.verdicts import Verdict
+from fairlead.tasks.verdicts import Verdict, delay_of
+from fairlead.values import Backoff
 from fairlead.worker import handling, logs
 from fairlead.worker.processes import ProcessDied, Processes
 from fairlead.worker.threads import Threads
@@ -212,8 +214,10 @@ class Slots:
         if work.cancelled == LOST:
             verdict = Verdict("lost")
         worker = self._worker
-        if verdict.kind == "fail" and verdict.delay is None:
-            verdict = worker.backed_off(work, verdict)
+        backs_off = worker.backs_off.get(work.message.queue)
+        if verdict.kind == "fail" and verdict.delay is None and not backs_off:
+            # Neither task nor queue says when: five tries must not be over in an instant.
+            verdict = replace(verdict, delay=delay_of(Backoff(), work.message.attempts))
         worker.settler.settle(work, verdict)
         kind = verdict.kind
         if work.message.ordered:
