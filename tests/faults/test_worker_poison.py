@@ -47,7 +47,7 @@ def test_in_processes_of_their_own(kind: str, tmp_path: Path) -> None:
         Crew(url, tmp_path, {"queues": ["process"], "concurrency": 4}) as crew,
     ):
         queue = db.queue("process")
-        queue.create(lease=LEASE, max_attempts=ATTEMPTS)
+        queue.create(lease=60, max_attempts=ATTEMPTS)  # nothing here has to expire
         worker = crew.start(memory=MEMORY)
         poison = send(queue, "process_work")
         wait_until(lambda: worker.alive() and over(queue), "all is done or dead")

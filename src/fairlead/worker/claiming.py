@@ -89,8 +89,9 @@ class Claimer:
             raise
         if acks:
             settler.acked(acks, messages.lost)
-        if pulse not in heart.pulses:
-            # The permit was given up while we waited for the answer: nothing keeps these alive.
+        if worker.plan.stopping or pulse not in heart.pulses:
+            # While we waited for the answer we were told to stop, or the permit was given up and
+            # nothing keeps these alive.
             settler.give_back(messages)
             return
         given = len(messages)
