@@ -28,6 +28,10 @@ def send(queue: fairlead.Queue, type: str) -> dict[int, str]:
 
 def check_dead(queue: fairlead.Queue, poison: dict[int, str]) -> None:
     dead = {message.id: message for message in queue.peek(100, state="dead")}
+    others = {
+        id: (message.attempts, message.error) for id, message in dead.items() if id not in poison
+    }
+    assert others == {}, "neighbours are dead, too"
     assert dead.keys() == poison.keys()
     for id, how in poison.items():
         assert (how, dead[id].attempts) == (how, ATTEMPTS)
