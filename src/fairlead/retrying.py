@@ -31,6 +31,12 @@ def pause(attempt: int) -> float:
     return random.uniform(0.5, 1.5) * min(0.001 * 2**attempt, 0.25)
 
 
+def absence(attempt: int) -> float:
+    """Seconds to wait before the next try while the database is away: 30 ms doubling to a second,
+    jittered, for ever."""
+    return min(4 * pause(min(attempt + 3, 10)), 1.0)
+
+
 def judge(
     backend: Backend, code: str | None, error: BaseException, call: Call[Any], attempt: int
 ) -> str | BaseException:

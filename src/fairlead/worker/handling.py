@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from fairlead.tasks.context import AnyContext
+from fairlead.tasks.middleware import entered
 from fairlead.tasks.verdicts import Verdict
 from fairlead.worker.work import Work
 
@@ -44,8 +44,7 @@ def call(work: Work, hooks: Sequence[Hook]) -> Verdict:
         if not hooks:
             value = work.task.function(*args, **kwargs)
         else:
-            with contextlib.ExitStack() as stack:
-                enter(stack, hooks, work.context)
+            with entered(hooks, work.context):
                 value = work.task.function(*args, **kwargs)
         return work.verdict_for(value)
     except (Exception, SystemExit) as error:
@@ -61,16 +60,8 @@ async def acall(work: Work, hooks: Sequence[Hook]) -> Verdict:
         if not hooks:
             value = await task.function(*args, **kwargs)
         else:
-            with contextlib.ExitStack() as stack:
-                enter(stack, hooks, work.context)
+            with entered(hooks, work.context):
                 value = await task.function(*args, **kwargs)
         return work.verdict_for(value)
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         return work.verdict_of(error)
-
-
-def enter(stack: contextlib.ExitStack, hooks: Sequence[Hook], context: AnyContext) -> None:
-    for hook in hooks:
-        block = hook(context)
-        if block is not None:
-            stack.enter_context(block)

@@ -20,7 +20,7 @@ from fairlead.aio.database import AsyncDatabase
 from fairlead.aio.queue import AsyncPermit
 from fairlead.aio.waking import sleep
 from fairlead.errors import DatabaseError, PermitLost
-from fairlead.retrying import pause
+from fairlead.retrying import absence
 
 log = logging.getLogger("fairlead.worker")
 BEATS = 3  # heartbeats per life of a permit
@@ -77,7 +77,7 @@ class Heart:
         failures = 0
         while True:
             if failures:
-                await asyncio.sleep(min(4 * pause(failures + 3), 1.0))
+                await asyncio.sleep(absence(failures))
             else:
                 await sleep(self._renew, self._ttl / BEATS)
             try:

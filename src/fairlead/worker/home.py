@@ -1,26 +1,19 @@
-"""What a worker needs of its App."""
+"""What a worker needs of its App, beyond what a task does."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
 from fairlead.aio.database import AsyncDatabase
-from fairlead.sync.database import Database
+from fairlead.tasks import task
 from fairlead.tasks.middleware import Middleware
-from fairlead.tasks.task import Task
 
 
-class Home(Protocol):
-    tasks: dict[str, Task[..., Any]]
+class Home(task.Home, Protocol):
+    tasks: dict[str, task.Task[..., Any]]
 
     @property
     def middleware(self) -> list[Middleware]: ...
-
-    @property
-    def db(self) -> Database: ...
-
-    @property
-    def async_db(self) -> AsyncDatabase: ...
 
     def connect_worker(self) -> AsyncDatabase:
         """A Database of the worker's own, for the running event loop."""

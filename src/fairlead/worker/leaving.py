@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fairlead.aio.leased import AsyncLeasedMessage
 from fairlead.errors import DatabaseError
 from fairlead.tasks.verdicts import RELEASE
 from fairlead.worker.work import STOP
@@ -23,9 +21,8 @@ UNWIND = 2.0  # seconds that cancelled handlers have to leave, and the last acks
 async def leave(worker: Worker) -> None:
     """Give back what has not started, let the rest finish, give back what does not."""
     slots, settler = worker.slots, worker.settler
-    waiting = [work.message for work in slots.drop(lambda _: True)]
+    settler.give_back([work.message for work in slots.drop(lambda _: True)])
     end = time.monotonic() + worker.grace
-    releasing = asyncio.create_task(_release(worker, waiting, end))
     while slots.running and not worker.aborted and time.monotonic() < end:
         if settler.acks:
             await _flush(worker)
@@ -33,9 +30,9 @@ async def leave(worker: Worker) -> None:
     if slots.running:
         log.warning("%d handlers have not finished in time; they are released", len(slots.running))
         await _cancel(worker)
-    await releasing
+    left = 0.0 if worker.aborted else end - time.monotonic()
     try:
-        async with asyncio.timeout(max(UNWIND, end - time.monotonic())):
+        async with asyncio.timeout(max(UNWIND, left)):
             while settler.acks and not await _flush(worker):
                 await asyncio.sleep(0.1)
             await settler.idle()
@@ -55,18 +52,6 @@ async def _cancel(worker: Worker) -> None:
     for work in list(slots.running):  # threads that do not listen; the process ends soon
         slots.running.discard(work)
         worker.settler.settle(work, RELEASE)
-
-
-async def _release(worker: Worker, messages: Sequence[AsyncLeasedMessage], end: float) -> None:
-    while messages:
-        try:
-            await worker.settler.release(messages)
-            return
-        except DatabaseError as error:
-            if time.monotonic() >= end or worker.aborted:
-                log.warning("%d messages could not be released: %s", len(messages), error)
-                return
-            await asyncio.sleep(0.25)
 
 
 async def _flush(worker: Worker) -> bool:

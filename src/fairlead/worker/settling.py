@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from fairlead.aio.database import AsyncDatabase
 from fairlead.aio.leased import AsyncLeasedMessage
 from fairlead.errors import DatabaseError, LeaseLost, QueueNotFound, UsageError
-from fairlead.retrying import pause
+from fairlead.retrying import absence
 from fairlead.tasks.verdicts import Verdict
 from fairlead.values import Message
 from fairlead.worker.work import Work
@@ -46,7 +46,10 @@ class Settler:
 
     def begin(self, message: AsyncLeasedMessage, verdict: Verdict) -> None:
         """Carry out one verdict, however long the database is away."""
-        task = asyncio.get_running_loop().create_task(self._one(message, verdict))
+        self._spawn(self._one(message, verdict))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -113,7 +116,7 @@ class Settler:
             except DatabaseError as error:
                 log.debug("message %d: %s", message.id, error)
                 attempt += 1
-                await asyncio.sleep(min(4 * pause(min(attempt + 3, 10)), 1.0))
+                await asyncio.sleep(absence(attempt))
 
     async def _carry_out(self, message: AsyncLeasedMessage, verdict: Verdict) -> None:
         if verdict.kind == "complete":
@@ -130,9 +133,7 @@ class Settler:
     def give_back(self, messages: Sequence[AsyncLeasedMessage]) -> None:
         """Release unworked messages, however long the database is away."""
         if messages:
-            task = asyncio.get_running_loop().create_task(self._give_back(messages))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self._give_back(messages))
 
     async def _give_back(self, messages: Sequence[AsyncLeasedMessage]) -> None:
         attempt = 0
@@ -142,7 +143,7 @@ class Settler:
             except DatabaseError as error:
                 log.debug("%d messages have to wait for their release: %s", len(messages), error)
                 attempt += 1
-                await asyncio.sleep(min(4 * pause(min(attempt + 3, 10)), 1.0))
+                await asyncio.sleep(absence(attempt))
 
     async def release(self, messages: Sequence[AsyncLeasedMessage]) -> None:
         """Give back unworked messages, in one statement per queue."""

@@ -214,12 +214,10 @@ class Slots:
         if work.cancelled == LOST:
             verdict = Verdict("lost")
         worker = self._worker
-        backs_off = worker.backs_off.get(work.message.queue)
-        if verdict.kind == "fail" and verdict.delay is None and not backs_off:
-            # Neither task nor queue says when: five tries must not be over in an instant.
-            verdict = replace(verdict, delay=delay_of(Backoff(), work.message.attempts))
-        worker.settler.settle(work, verdict)
         kind = verdict.kind
+        if kind == "fail" and verdict.delay is None:
+            verdict = self._backed_off(work, verdict)
+        worker.settler.settle(work, verdict)
         if work.message.ordered:
             self._next_in_line(work, verdict.final or kind in ("ack", "complete", "settled"))
         worker.metrics.task(work.message.queue, work.task.name).add(kind, verdict.final, took)
@@ -230,6 +228,12 @@ class Slots:
         if self.buffer or self._wanting:
             self.fill()
         worker.wake()
+
+    def _backed_off(self, work: Work, verdict: Verdict) -> Verdict:
+        """Where neither task nor queue says when, five tries must not be over in an instant."""
+        if self._worker.backs_off.get(work.message.queue):
+            return verdict
+        return replace(verdict, delay=delay_of(Backoff(), work.message.attempts))
 
     def _tell(self, work: Work, verdict: Verdict) -> None:
         message, task = work.message, work.task

@@ -90,7 +90,7 @@ class Work(Run):
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """End it when its time is over; a handler may have asked for more meanwhile."""
-        if self.deadline is None or self.since < 0:
+        if self.deadline is None:
             return
         left = self.deadline - time.monotonic()
         if left <= 0:
