@@ -44,3 +44,32 @@ def test_claim_claim_on_the_short_ways(
     stops = ["next.take", "lone.gate", "receive.start", "receive.gate", "receive.lease"]
     name = f"stops: short ways, {len(channels)} channels, limit {most}"
     server.explore(name, scene, stops_a=stops, stops_b=stops, drain=False)
+
+
+@pytest.mark.parametrize("n", [1, 40], ids=["one", "many"])
+@pytest.mark.parametrize("most", [1, 2], ids=["limit 1", "limit 2"])
+def test_a_large_batch_has_all_gates_or_goes_one_by_one(server: Lab, most: int, n: int) -> None:
+    """Two consumers, one of which asks for enough to try for all gates at once."""
+    if server.database.name != "postgresql":
+        pytest.skip("only PostgreSQL has it")
+    channels = ("c", "d", "e")
+
+    def scene(world: World) -> Sides:
+        world.settings(max_concurrency=most)
+        for channel in channels:
+            world.send(4, channel)
+        held = {s: s.receive(1, lease=100 * YEAR, clock=True)() for s in (world.a, world.b)}
+
+        def check() -> None:
+            for channel in channels:
+                assert len(world.leased(channel)) <= most
+
+        return (
+            [world.a.receive(40, acks=held[world.a], lease=100 * YEAR, clock=True)],
+            [world.b.receive(n, acks=held[world.b], lease=100 * YEAR, clock=True)],
+            check,
+        )
+
+    stops = ["receive.start", "receive.gates", "receive.judge", "receive.gate", "receive.lease"]
+    name = f"stops: a batch of 40 and one of {n}, limit {most}"
+    server.explore(name, scene, stops_a=stops, stops_b=stops, drain=False)

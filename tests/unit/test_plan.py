@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,17 +11,17 @@ from hypothesis import strategies as st
 from fairlead import InvalidArgument
 from fairlead.limits import RECEIVE_MAX
 from fairlead.polling import LISTENING, POLLING
-from fairlead.worker.plan import HORIZON, SHY, TROUBLE, Claim, Plan
+from fairlead.worker.plan import HORIZON, SCARCE, SHY, TROUBLE, Claim, Plan
 from fairlead.worker.reserve import Reserve
 
-NO_ACKS: dict[str, object] = {}
+NO_ACKS: dict[str, Sized] = {}
 
 
 def plan_of(concurrency: int = 10, prefetch: int = 1000, **weights: int) -> Plan:
     return Plan(concurrency, weights or {"q": 1}, prefetch=prefetch)
 
 
-def ask(plan: Plan, now: float = 0.0, acks: dict[str, object] = NO_ACKS) -> Claim:
+def ask(plan: Plan, now: float = 0.0, acks: dict[str, Sized] = NO_ACKS) -> Claim:
     claim = plan.claim(now, acks)
     assert claim is not None
     return claim
@@ -300,7 +302,7 @@ def test_a_queue_does_not_get_back_the_turns_it_had_nothing_for(how: str) -> Non
         give(plan, claim, claim.n if claim.queue == "busy" else 0, now, listening=True)
         end(plan, plan.running)
     now += 100 if how == "polled" else 0  # its pause is over, and now it has messages
-    acks: dict[str, object] = {"late": ["an ack"]} if how == "acks" else {}
+    acks: dict[str, Sized] = {"late": ["an ack"]} if how == "acks" else {}
     if how == "woken":
         plan.woken("late")
     got = {"busy": 0, "late": 0}
@@ -442,3 +444,23 @@ def test_pause_is_when_claim_changes_its_mind(steps: list, listening: bool, rese
                     assert plan.claim(now + pause * 1.001 + 1e-9, NO_ACKS) is not None
         assert 0 <= plan.running <= plan.concurrency
         assert plan.buffered >= 0
+
+
+# --- limited channels -----------------------------------------------------------------------------
+def test_a_queue_that_had_too_little_is_asked_for_what_its_acks_make_room_for() -> None:
+    plan = plan_of(10)
+    give(plan, ask(plan), 6)
+    end(plan, 4)
+    assert ask(plan, acks={"q": [1, 2, 3, 4]}).n == 4
+    plan.woken("q")
+    assert ask(plan, acks={"q": [1, 2, 3, 4]}).n == 4  # the end of its own acks wakes it, too
+    assert ask(plan, SCARCE, acks={"q": [1, 2, 3, 4]}).n == 8  # from time to time, for all
+    assert ask(plan).n == 8  # without acks it cannot be told
+
+
+def test_a_queue_that_had_nothing_is_asked_for_all() -> None:
+    plan = plan_of(10)
+    give(plan, ask(plan), 10)
+    end(plan, 10)
+    give(plan, ask(plan), 0)
+    assert ask(plan, acks={"q": [1]}).n == 10

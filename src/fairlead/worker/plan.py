@@ -12,13 +12,15 @@ seconds all the same, because the handlers suddenly take long, is given back.
 
 Which queue. Each queue counts what it was given, divided by its weight, and the one that is
 furthest behind is asked first. A queue that had nothing is left alone until something wakes it, its
-``retry_after`` is over, or we have acks for it, which the next receive carries.
+``retry_after`` is over, or we have acks for it, which the next receive carries. If it had less than
+was asked for, only our own acks make room in its limited channels: for a moment it is asked for as
+many as they are, so that it need not look at every closed channel to find no more.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
 
 from fairlead import limits
@@ -30,6 +32,7 @@ HORIZON = (0.02, 0.05)  # seconds of work to hold ready: at least, at most
 STALE = 0.5  # seconds after which prefetched messages go back
 SHY = 5.0  # seconds without prefetching after that
 SMOOTH = 0.05  # how much one run counts in the mean time of a handler
+SCARCE = 0.1  # seconds for which a queue that had too little is asked for no more than we ack
 TROUBLE = (0.05, 1.0)  # pauses while the database cannot be reached
 
 
@@ -49,6 +52,7 @@ class QueueState:
     asleep: bool = False  # it had nothing …
     until: float = 0.0  # … and is asked again at this time, though nothing woke it
     floor: int | None = None  # … of this priority or above; below there may be something
+    scarce_until: float = 0.0  # it had less than was asked for
     pace: Pace = field(default_factory=Pace)
 
 
@@ -111,6 +115,7 @@ class Plan:
         state.asleep = given < claim.n
         state.floor = claim.min_priority
         if state.asleep:
+            state.scarce_until = now + SCARCE if given else 0.0
             pause = state.pace.next(listening)
             if retry_after is not None and not given:
                 pause = min(pause, retry_after)
@@ -192,7 +197,7 @@ class Plan:
             return 0, None
         return max(0, free), None
 
-    def claim(self, now: float, acks: Mapping[str, object]) -> Claim | None:
+    def claim(self, now: float, acks: Mapping[str, Sized]) -> Claim | None:
         """Which queue to ask now, and for how many; ``acks``: queues with acks to carry."""
         if self.stopping or self._blind or now < self._trouble_until:
             return None
@@ -210,6 +215,8 @@ class Plan:
         if not ready:
             return None
         _, queue = min(ready)
+        if now < self.queues[queue].scarce_until and acks.get(queue):
+            n = min(n, len(acks[queue]))
         if len(ready) > 1:
             weights = sum(self.queues[name].weight for _, name in ready)
             n = max(1, math.ceil(n * self.queues[queue].weight / weights))

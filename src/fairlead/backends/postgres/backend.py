@@ -316,6 +316,7 @@ class PostgresBackend(Verbs, Insight, Groups, Schedules):
                 int(look or hints.sweep_due()),
                 since,
                 since,
+                int(not memory.yours),
                 now,
             ),
         )

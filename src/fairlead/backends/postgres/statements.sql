@@ -102,12 +102,12 @@ SELECT lane, now, max_body, expires_us, bulk::int, ids[1], ids[array_upper(ids, 
   CASE WHEN ids[array_upper(ids, 1)] - ids[1] + 1 <> :n::int THEN ids END, ',')
 FROM fairlead.send_open(:queue::text, :n::int, :now::bigint)
 
--- name: receive(queue, n, lease, version, types, min_priority, max_bytes, permit, ack_ids, ack_deliveries, channel, credit, versions, hint_channels, hint_ranks, hint_dues, hint_ids, floors, sweep, lease_floor, due_floor, now)
+-- name: receive(queue, n, lease, version, types, min_priority, max_bytes, permit, ack_ids, ack_deliveries, channel, credit, versions, hint_channels, hint_ranks, hint_dues, hint_ids, floors, sweep, lease_floor, due_floor, own, now)
 SELECT * FROM fairlead.receive_rows(:queue::text, :n::int, :lease::bigint, :version::int, :types::text[],
   :min_priority::int, :max_bytes::bigint, :permit::bigint, :ack_ids::text::bigint[], :ack_deliveries::text::int[],
   :channel::text, :credit::int, :versions::text::int[], :hint_channels::text::text[], :hint_ranks::text::int[],
   :hint_dues::text::bigint[], :hint_ids::text::bigint[], :floors::text::jsonb, :sweep::int <> 0,
-  :lease_floor::bigint, :due_floor::bigint, :now::bigint)
+  :lease_floor::bigint, :due_floor::bigint, :own::int <> 0, :now::bigint)
 
 -- name: receive_next(queue, lease, permit, after, version, ack_ids, ack_deliveries)
 SELECT (r.given).*, r.lost, r.read FROM fairlead.receive_next(:queue::text, :lease::bigint, :permit::bigint,

@@ -126,6 +126,7 @@ BEGIN
   IF (p_rate_count IS NULL) <> (p_rate_period_us IS NULL) THEN
     RAISE EXCEPTION 'a rate is a count and a period: give both' USING ERRCODE = 'FL006';
   END IF;
+  PERFORM fairlead.share_gates(q.id);
   INSERT INTO fairlead.gate AS g (queue_id, channel) VALUES (q.id, p_channel)
     ON CONFLICT (queue_id, channel) DO UPDATE SET tat = g.tat;
   -- @stop policy_set.gate
@@ -143,6 +144,7 @@ CREATE FUNCTION fairlead.policy_clear(p_queue text, p_channel text) RETURNS bool
 LANGUAGE plpgsql AS $$
 DECLARE q fairlead.queue := fairlead.queue_row(p_queue);
 BEGIN
+  PERFORM fairlead.share_gates(q.id);
   PERFORM 1 FROM fairlead.gate g WHERE g.queue_id = q.id AND g.channel = p_channel FOR UPDATE;
   DELETE FROM fairlead.policy WHERE queue_id = q.id AND channel = p_channel;
   IF NOT FOUND THEN

@@ -2,12 +2,17 @@
 
 -- What each channel may give now, by its policy: `room` NULL is without limit, 0 is closed; `wait`
 -- is set for a channel that only its rate keeps closed. `p_floors` maps a channel to the oldest
--- live lease its consumer saw: leases are counted from there on.
-CREATE FUNCTION fairlead.judge(q fairlead.queue, p_names text[], p_floors jsonb, p_now bigint)
+-- live lease its consumer saw: leases are counted from there on. `p_all`: all gates are the
+-- caller's, so that only rates need to look at them.
+CREATE FUNCTION fairlead.judge(q fairlead.queue, p_names text[], p_floors jsonb, p_all boolean, p_now bigint)
 RETURNS TABLE (i bigint, channel text, weight int, gated boolean, room int, ordered boolean,
                "interval" bigint, wait bigint, has_gate boolean, floor bigint)
 LANGUAGE plpgsql VOLATILE ROWS 100 AS $$
 #variable_conflict use_column
+DECLARE
+  -- What no channel has need not be looked for in each.
+  v_own boolean := EXISTS (SELECT 1 FROM fairlead.policy p WHERE p.queue_id = q.id);
+  v_gates boolean := v_own OR q.rate_count IS NOT NULL OR NOT p_all;
 BEGIN
   RETURN QUERY
   SELECT u.i, u.channel, e.weight, e.conc IS NOT NULL OR e.step IS NOT NULL OR e.ordered,
@@ -21,9 +26,9 @@ BEGIN
   -- (OFFSET 0: one probe each. As plain joins, all policies and gates of the queue are read, and
   -- compared with every name: 1,000 limited channels were twice as slow.)
   LEFT JOIN LATERAL (SELECT * FROM fairlead.policy x
-    WHERE x.queue_id = q.id AND x.channel = u.channel OFFSET 0) p ON true
+    WHERE v_own AND x.queue_id = q.id AND x.channel = u.channel OFFSET 0) p ON true
   LEFT JOIN LATERAL (SELECT * FROM fairlead.gate x
-    WHERE x.queue_id = q.id AND x.channel = u.channel OFFSET 0) g ON true
+    WHERE v_gates AND x.queue_id = q.id AND x.channel = u.channel OFFSET 0) g ON true
   CROSS JOIN LATERAL (SELECT
     CASE WHEN p.queue_id IS NULL THEN q.max_concurrency ELSE p.max_concurrency END AS conc,
     CASE WHEN p.queue_id IS NULL THEN (q.rate_period_us + q.rate_count - 1) / q.rate_count
@@ -49,12 +54,22 @@ BEGIN
   ORDER BY u.i;
 END $$;
 
+-- Whoever locks gates says so first: see open_channels. (Locks of this kind are numbers; the table's
+-- own tells two schemas of one database apart.)
+CREATE FUNCTION fairlead.share_gates(p_queue_id int) RETURNS void LANGUAGE sql AS $$
+  SELECT pg_advisory_xact_lock_shared(hashtext('fairlead.gate'::regclass::oid::text), p_queue_id)
+$$;
+
 -- Of the named channels, in their order, those that are open, at most p_need; the gates of limited
 -- ones are locked first and their leases counted again under the lock. `looked` is how many names
 -- were dealt with. Gates of p_wait (channels whose acks this call carries) are waited for, others
 -- passed by when somebody else is deciding.
+--
+-- A large batch (p_own: in a transaction that ends with this call) tries to have all gates of the
+-- queue by one lock instead of hundreds; then channels need to be judged only once. While others
+-- are at the gates it takes them one by one, as they do; they wait for it, but not for long.
 CREATE FUNCTION fairlead.open_channels(q fairlead.queue, p_names text[], p_need int, p_wait text[],
-  p_floors jsonb, p_given bigint, OUT channels text[], OUT weights int[], OUT rooms int[],
+  p_floors jsonb, p_own boolean, p_given bigint, OUT channels text[], OUT weights int[], OUT rooms int[],
   OUT ordered boolean[], OUT intervals bigint[], OUT wait bigint, OUT waiting text[], OUT looked int,
   OUT floors jsonb, OUT lease_no bigint)
 LANGUAGE plpgsql AS $$
@@ -67,6 +82,37 @@ DECLARE
   v_waited jsonb;
   v_locked jsonb;
 BEGIN
+  channels := '{}'; weights := '{}'; rooms := '{}'; ordered := '{}'; intervals := '{}';
+  IF p_own AND p_need >= 32
+     AND pg_try_advisory_xact_lock(hashtext('fairlead.gate'::regclass::oid::text), q.id) THEN
+    -- @stop receive.gates
+    SELECT * INTO q FROM fairlead.queue WHERE id = q.id;
+    open_channels.lease_no := nextval('fairlead.lease_no');
+    WITH j AS (
+      SELECT j.*, count(*) FILTER (WHERE j.room IS DISTINCT FROM 0) OVER (ORDER BY j.i) AS rank
+      FROM fairlead.judge(q, p_names, p_floors, true, fairlead.now_us(p_given)) j
+    ), head AS (
+      SELECT j.*, j.room IS DISTINCT FROM 0 AS open FROM j
+      WHERE j.rank <= p_need AND NOT (j.rank = p_need AND j.room = 0))
+    SELECT count(*), array_agg(h.channel ORDER BY h.i) FILTER (WHERE h.open),
+        array_agg(h.weight ORDER BY h.i) FILTER (WHERE h.open),
+        array_agg(coalesce(h.room, 2147483647) ORDER BY h.i) FILTER (WHERE h.open),
+        array_agg(h.ordered ORDER BY h.i) FILTER (WHERE h.open),
+        array_agg(h."interval" ORDER BY h.i) FILTER (WHERE h.open),
+        jsonb_object_agg(h.channel, coalesce(h.floor, lease_no)) FILTER (WHERE h.open AND h.gated),
+        array_agg(h.channel) FILTER (WHERE h.open AND h."interval" IS NOT NULL AND NOT h.has_gate),
+        min(h.wait), array_agg(h.channel) FILTER (WHERE h.wait IS NOT NULL)
+      INTO looked, channels, weights, rooms, ordered, intervals, floors, v_missing,
+        open_channels.wait, waiting FROM head h;
+    IF v_missing IS NOT NULL THEN
+      -- A rate's memory is in its gate.
+      INSERT INTO fairlead.gate (queue_id, channel) SELECT q.id, c FROM unnest(v_missing) c
+        ON CONFLICT (queue_id, channel) DO NOTHING;
+    END IF;
+    channels := coalesce(channels, '{}');
+    RETURN;
+  END IF;
+  PERFORM fairlead.share_gates(q.id);
   IF cardinality(p_names) = 1 AND p_names <@ p_wait THEN
     -- Its own ack has just made room: straight to the gate.
     SELECT ARRAY[g.channel] INTO v_gates FROM fairlead.gate g WHERE g.queue_id = q.id AND g.channel = p_names[1];
@@ -77,7 +123,7 @@ BEGIN
     -- Without a lock first: closed channels cost one probe each, and no gate is taken in vain.
     WITH j AS (
       SELECT j.*, count(*) FILTER (WHERE j.room IS DISTINCT FROM 0) OVER (ORDER BY j.i) AS rank
-      FROM fairlead.judge(q, p_names, p_floors, fairlead.now_us(p_given)) j
+      FROM fairlead.judge(q, p_names, p_floors, false, fairlead.now_us(p_given)) j
     ), head AS (
       SELECT * FROM j WHERE j.rank <= p_need AND NOT (j.rank = p_need AND j.room = 0))
     SELECT count(*), array_agg(h.channel ORDER BY h.i) FILTER (WHERE h.room IS DISTINCT FROM 0),
@@ -86,7 +132,6 @@ BEGIN
         min(h.wait), array_agg(h.channel) FILTER (WHERE h.wait IS NOT NULL)
       INTO looked, v_names, v_gates, v_missing, open_channels.wait, waiting FROM head h;
   END IF;
-  channels := '{}'; weights := '{}'; rooms := '{}'; ordered := '{}'; intervals := '{}';
   IF v_names IS NULL THEN
     RETURN;
   END IF;
@@ -127,11 +172,11 @@ BEGIN
       -- Where nothing is leased now, counting may start at what is leased next.
       jsonb_object_agg(j.channel, coalesce(j.floor, lease_no)) FILTER (WHERE j.gated)
     INTO channels, weights, rooms, ordered, intervals, floors
-    FROM fairlead.judge(q, v_names, p_floors, fairlead.now_us(p_given)) j
+    FROM fairlead.judge(q, v_names, p_floors, false, fairlead.now_us(p_given)) j
     WHERE j.room IS DISTINCT FROM 0 AND (NOT j.gated OR v_locked ? j.channel);
   IF channels IS NULL AND open_channels.wait IS NULL AND v_names = p_names THEN
     SELECT min(j.wait), array_agg(j.channel) FILTER (WHERE j.wait IS NOT NULL) INTO open_channels.wait, waiting
-      FROM fairlead.judge(q, v_names, p_floors, fairlead.now_us(p_given)) j;
+      FROM fairlead.judge(q, v_names, p_floors, false, fairlead.now_us(p_given)) j;
   END IF;
   channels := coalesce(channels, '{}');
 END $$;

@@ -6,7 +6,7 @@
 CREATE FUNCTION fairlead.choose(q fairlead.queue, p_n int, p_version int, p_types text[], p_max_rank int,
   p_max_bytes bigint, p_channel text, p_credit int, p_versions int[], p_hint_channels text[],
   p_hint_ranks int[], p_hint_dues bigint[], p_hint_ids bigint[], p_floors jsonb, p_wait text[],
-  p_given bigint, OUT ids bigint[], OUT channel text, OUT credit int, OUT wait bigint, OUT more boolean,
+  p_own boolean, p_given bigint, OUT ids bigint[], OUT channel text, OUT credit int, OUT wait bigint, OUT more boolean,
   OUT versions int[], OUT ordered text[], OUT floors jsonb, OUT lease_no bigint,
   OUT clock bigint, OUT paying text[], OUT prices bigint[], OUT price bigint)
 LANGUAGE plpgsql AS $$
@@ -161,7 +161,7 @@ BEGIN
         a_room := a_room || array_fill(2147483647, ARRAY[cardinality(v_names)]);
         a_alive := a_alive || array_fill(true, ARRAY[cardinality(v_names)]);
       ELSE
-        o := fairlead.open_channels(q, v_names, v_rem, v_wait, p_floors, p_given);
+        o := fairlead.open_channels(q, v_names, v_rem, v_wait, p_floors, p_own, p_given);
         v_wait := NULL; -- waiting is over: whoever holds a gate may wait for no other
         wait := least(wait, CASE WHEN o.wait IS NOT NULL AND fairlead.any_eligible(q.lane, versions, p_types, p_max_rank, v_now, o.waiting)
                                  THEN o.wait END);
@@ -335,7 +335,7 @@ CREATE FUNCTION fairlead.receive_rows(
   p_queue text, p_n int, p_lease bigint, p_version int, p_types text[], p_min_priority int,
   p_max_bytes bigint, p_permit bigint, p_ack_ids bigint[], p_ack_deliveries int[], p_channel text,
   p_credit int, p_versions int[], p_hint_channels text[], p_hint_ranks int[], p_hint_dues bigint[],
-  p_hint_ids bigint[], p_floors jsonb, p_sweep boolean, p_lease_floor bigint, p_due_floor bigint, p_now bigint)
+  p_hint_ids bigint[], p_floors jsonb, p_sweep boolean, p_lease_floor bigint, p_due_floor bigint, p_own boolean, p_now bigint)
 RETURNS SETOF fairlead.delivery LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -367,8 +367,9 @@ BEGIN
   END IF;
   -- @stop receive.start
   IF cardinality(p_ack_ids) > 0 THEN
-    IF q.max_concurrency IS NOT NULL OR q.rate_count IS NOT NULL OR q.ordered <> 0
-       OR EXISTS (SELECT 1 FROM fairlead.policy p WHERE p.queue_id = q.id) THEN
+    -- (A large batch has all gates, or passes by those that are taken.)
+    IF NOT (p_own AND p_n >= 32) AND (q.max_concurrency IS NOT NULL OR q.rate_count IS NOT NULL OR q.ordered <> 0
+       OR EXISTS (SELECT 1 FROM fairlead.policy p WHERE p.queue_id = q.id)) THEN
       v_ack_channels := ARRAY(SELECT DISTINCT m.channel FROM fairlead.message m WHERE m.id = ANY (p_ack_ids));
     END IF;
     v_lost := fairlead.ack_rows(p_queue, p_ack_ids, p_ack_deliveries, false, p_now);
@@ -393,7 +394,7 @@ BEGIN
     ELSE
       c := fairlead.choose(q, p_n, p_version, p_types, v_max_rank, p_max_bytes, p_channel, p_credit,
         CASE WHEN v_hints THEN p_versions END, CASE WHEN v_hints THEN p_hint_channels ELSE '{}' END,
-        p_hint_ranks, p_hint_dues, p_hint_ids, p_floors, v_ack_channels, p_now);
+        p_hint_ranks, p_hint_dues, p_hint_ids, p_floors, v_ack_channels, p_own, p_now);
       EXIT WHEN v_swept OR cardinality(c.ids) >= p_n;
       v_sweep := true;
       v_chosen := true;
@@ -481,7 +482,7 @@ BEGIN
   END IF;
   v_all := ARRAY(SELECT x FROM fairlead.receive_rows(p_queue, p_n, (extract(epoch FROM p_lease) * 1000000)::bigint,
     p_version, p_types, p_min_priority, p_max_bytes, p_permit, '{}', '{}', v_cursor.channel,
-    coalesce(v_cursor.credit, 0), NULL, '{}', '{}', '{}', '{}', NULL, true, 0, 0, p_now) x);
+    coalesce(v_cursor.credit, 0), NULL, '{}', '{}', '{}', '{}', NULL, true, 0, 0, false, p_now) x);
   r := v_all[cardinality(v_all)];
   IF v_cursor.queue_id IS NOT NULL AND (r.channel, r.attempts) IS DISTINCT FROM (v_cursor.channel, v_cursor.credit) THEN
     UPDATE fairlead.cursor k SET channel = r.channel, credit = r.attempts WHERE k.queue_id = q.id;

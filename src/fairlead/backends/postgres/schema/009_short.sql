@@ -99,6 +99,7 @@ BEGIN
     RETURN;
   END IF;
   IF q.most IS NOT NULL THEN
+    PERFORM fairlead.share_gates(q.id);
     IF cardinality(p_ack_ids) > 0 THEN
       PERFORM 1 FROM fairlead.gate g WHERE g.queue_id = q.id AND g.channel = p_channel FOR UPDATE;
     ELSE
