@@ -19,6 +19,7 @@ from fairlead.aio.queue import AsyncChannel, AsyncPermit, AsyncQueue
 from fairlead.aio.schedule import AsyncSchedule
 from fairlead.app import App
 from fairlead.connecting import backend_for
+from fairlead.encoded import Json
 from fairlead.errors import (
     BodyTooLarge,
     ChannelFull,
@@ -118,6 +119,7 @@ __all__ = [
     "InvalidArgument",
     "InvalidBody",
     "InvalidName",
+    "Json",
     "LeaseLost",
     "LeasedMessage",
     "Maintained",

@@ -2,9 +2,11 @@
 
 NAME_BYTES = 255  # queue, channel, key, type: what every backend can index
 BODY_BYTES = 16 * 1024 * 1024  # default max_body; MySQL needs max_allowed_packet above twice a body
-HEADERS_BYTES = 256 * 1024
+HEADERS_BYTES = 3 * 1024 * 1024  # 1 MiB of attributes, as SQS allows, in JSON at its longest
 MEMO_BYTES = 1024 * 1024
 RESULT_BYTES = 1024 * 1024
+META_BYTES = 64 * 1024  # of a queue
+REMEMBERED_BYTES = 64 * 1024  # of a value that a queue remembers
 ERROR_CHARS = 10_000  # longer error texts are cut, and say so
 NOTE_CHARS = 1_000  # of a progress note
 PROGRESS = 1_000_000  # all of it
@@ -19,6 +21,7 @@ DURATION_MAX = 100 * 366 * 86_400 * SECOND  # a hundred years
 TIME_MAX = 253_402_300_799 * SECOND  # the end of year 9999: the last a datetime can show
 
 LEASE = 30 * SECOND
+ONCE_FOR = 300 * SECOND  # how long the name of a send is remembered
 MAX_ATTEMPTS = 5
 RESULT_RETENTION = 86_400 * SECOND  # how long complete() keeps a message where retention is 0
 FAILURE_RETENTION = 7 * 86_400 * SECOND

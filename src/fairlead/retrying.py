@@ -8,6 +8,7 @@ mean anything: the call is repeated only if repeating it is harmless, else ``Out
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 from fairlead.backends.base import Backend
@@ -59,7 +60,7 @@ def judge(
             )
         return DatabaseBusy(text)
     if verdict == GONE:
-        if not call.repeatable:
+        if not call.repeatable or time.monotonic() > call.until:
             return OutcomeUnknown(call.what, error)
         if attempt + 1 < 3:
             return LOST

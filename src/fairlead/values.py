@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from fairlead import limits
 
@@ -62,14 +62,16 @@ class Send:
     group: str | None = None
     debounce: Duration | None = None
     max_wait: Duration | None = None
+    once: str | None = None
+    once_for: Duration = limits.ONCE_FOR // limits.SECOND
 
 
 class Sent(int):
     """The id of a sent message, which also tells what became of the send.
 
-    ``outcome`` is ``"sent"``, ``"duplicate"`` (the id is the existing message's), ``"replaced"``,
-    ``"refused"`` (replace met a leased message: nothing was changed) or ``"collapsed"`` (a later
-    item of the same call had the same key; the id is that item's).
+    ``outcome`` is ``"sent"``, ``"duplicate"`` (the id is the existing message's; of a ``once`` that
+    of the first, which may be gone), ``"replaced"``, ``"refused"`` (replace met a leased message)
+    or ``"collapsed"`` (a later item of the call had the same key; the id is that item's).
     """
 
     outcome: str = "sent"
@@ -141,6 +143,7 @@ class Settings:
     rate: str | None = None
     burst: int = 1
     created_at: datetime = EPOCH
+    meta: dict[str, Any] = field(default_factory=dict[str, Any], hash=False)  # your own
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +173,8 @@ class Stats:
     errors: int = 0
     oldest_ready: datetime | None = None
     versions: Mapping[int, int] = field(default_factory=dict[int, int])
-    queues: Mapping[str, Stats] = field(
-        default_factory=dict[str, Any]
-    )  # of db.stats(): one per queue
+    # of db.stats(): one per queue
+    queues: Mapping[str, Stats] = field(default_factory=dict[str, Any])
 
     @property
     def total(self) -> int:
@@ -182,18 +184,8 @@ class Stats:
 
 # The totals, in the order in which every backend stores and returns them.
 COUNTERS = (
-    "sent",
-    "delivered",
-    "acked",
-    "completed",
-    "deferred",
-    "failed",
-    "killed",
-    "recovered",
-    "released",
-    "cancelled",
-    "expired",
-    "errors",
+    *("sent", "delivered", "acked", "completed", "deferred", "failed"),
+    *("killed", "recovered", "released", "cancelled", "expired", "errors"),
 )
 
 
@@ -310,16 +302,7 @@ class GroupStatus:
 EventKind = Literal[
     "created", "deferred", "leased", "done", "dead", "deleted", "progress", "closed"
 ]
-EVENT_KINDS: tuple[EventKind, ...] = (
-    "created",
-    "deferred",
-    "leased",
-    "done",
-    "dead",
-    "deleted",
-    "progress",
-    "closed",
-)
+EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,7 +426,7 @@ class Message:
 
     @property
     def lease_until(self) -> datetime | None:
-        return None if self._row[13] is None else moment(self._row[13])
+        return self._moment(13)
 
     @property
     def recovered(self) -> bool:
@@ -455,45 +438,56 @@ class Message:
         """The name of the group it belongs to."""
         return self._row[16]
 
+    @property
+    def origin(self) -> str | None:
+        """The queue where it died, if it was dead-lettered from there and that still exists."""
+        return self._row[17]
+
+    @property
+    def first_delivered_at(self) -> datetime | None:
+        """When it was first received."""
+        return self._moment(18)
+
     # Columns that only peek and get return.
     @property
     def state(self) -> State:
-        return STATES[self._row[17]] if len(self._row) > 17 else "leased"
+        return STATES[self._row[19]] if len(self._row) > 19 else "leased"
 
     @property
     def result(self) -> Any:
-        return decode(self._row[18], self._row[14] & RESULT_JSON) if len(self._row) > 17 else None
+        return decode(self._row[20], self._row[14] & RESULT_JSON) if len(self._row) > 19 else None
 
     @property
     def error(self) -> str | None:
-        return self._row[19] if len(self._row) > 17 else None
+        return self._row[21] if len(self._row) > 19 else None
 
     @property
     def finished_at(self) -> datetime | None:
-        if len(self._row) > 17 and self._row[20] is not None:
-            return moment(self._row[20])
-        return None
+        return self._moment(22)
 
     @property
     def expires_at(self) -> datetime | None:
-        if len(self._row) > 17 and self._row[21] is not None:
-            return moment(self._row[21])
-        return None
+        return self._moment(23)
 
     @property
     def max_attempts(self) -> int | None:
-        return self._row[22] if len(self._row) > 17 else None
+        return self._row[24] if len(self._row) > 19 else None
 
     @property
     def progressed(self) -> float | None:
         """How far its worker says it is: 0.0 to 1.0."""
-        return fraction(self._row[23]) if len(self._row) > 17 else None
+        return fraction(self._row[25]) if len(self._row) > 19 else None
 
     @property
     def note(self) -> str | None:
         """What its worker says it is doing."""
-        return self._row[24] if len(self._row) > 17 else None
+        return self._row[26] if len(self._row) > 19 else None
+
+    def _moment(self, column: int) -> datetime | None:
+        us = self._row[column] if len(self._row) > column else None
+        return None if us is None else moment(us)
 
     def __repr__(self) -> str:
         # No body: reprs end up in logs.
-        return f"<{type(self).__name__} {self.id} queue={self.queue!r} channel={self.channel!r}>"
+        name, at = ("channel", 1) if len(self._row) > 16 else ("delivery", 11)  # of a handle
+        return f"<{type(self).__name__} {self.id} queue={self.queue!r} {name}={self._row[at]!r}>"

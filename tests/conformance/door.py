@@ -292,6 +292,9 @@ class QueueDoor:
         messages.lost = list(received.lost)
         return messages
 
+    def lease(self, id: int, delivery: int) -> MessageDoor:
+        return MessageDoor(self.door, self.inner.lease(id, delivery))
+
     def wait(self, **options: Any) -> Any:
         """Only ever on our own connection."""
         return self.door.wait(self.inner.wait(**options))

@@ -19,7 +19,7 @@ from fairlead.drivers.base import Driver
 from fairlead.run import run
 from tests.model.backends import Opened, Target
 from tests.model.pair import NOBODY, Pair
-from tests.model.steps import DAY, GROUPS, KEYS, KINDS, SECOND, WILD, Dice, step
+from tests.model.steps import DAY, GROUPS, KEYS, KINDS, NAMES, SECOND, WILD, Dice, step
 
 
 class Fair(HypothesisProvider):
@@ -80,9 +80,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def same(self) -> None:
         type(self).compared += 1
-        # As the library does after its own calls (§12.10); MySQL cannot in your transaction.
-        if not (self.pair.saved and self.pair.backend.dialect == "mysql"):
-            self.call("settle", 1000, self.now)
+        self.settle()
         self.guard(lambda: self.pair.dump(GROUPS, self.now))
 
     def teardown(self) -> None:
@@ -93,6 +91,11 @@ class Machine(RuleBasedStateMachine):
             if self.pair.saved:
                 self.pair.rollback()
             type(self).close(self.pair.driver)
+
+    def settle(self) -> None:
+        # As the library does after its own calls (§12.10); MySQL cannot in your transaction.
+        if not (self.pair.saved and self.pair.backend.dialect == "mysql"):
+            self.call("settle", 1000, self.now)
 
     # --- helpers -----------------------------------------------------------------------------
     def call(self, name: str, *args: Any) -> Any:
@@ -140,6 +143,7 @@ class Machine(RuleBasedStateMachine):
             among = [lease for lease in self.live() if self.is_member(lease)]
             if not among:
                 self.receive_all("a", 0, 10)
+                self.settle()  # it may have ended a group
                 among = [lease for lease in self.live() if self.is_member(lease)]
         if fate == "live" or (fate == "member" and not among):
             if not self.live():  # nothing to do would be a step wasted
@@ -195,7 +199,10 @@ class Machine(RuleBasedStateMachine):
         if not isinstance(sent, Exception):
             self.ids += sorted({id for id, outcome in sent if outcome == SENT and id})
 
-    send_alike = send_wide = send_members = send_often = send
+    send_alike = send_wide = send_members = send_often = send_once = send
+
+    def remember(self, queue: str, name: str, value: bytes, keep: int) -> None:
+        self.call("remember", queue, name, value, keep, self.now)
 
     def batch(
         self,
@@ -219,7 +226,7 @@ class Machine(RuleBasedStateMachine):
         """Whether a send makes a group that its only member does not join (a duplicate, or one
         that collapses) is not settled: open it before."""
         model = self.pair.model
-        names = {item[15] for item in items if item[6] is not None and item[15] is not None}
+        names = {item[15] for item in items if (item[6] or item[16]) and item[15] is not None}
         for name in sorted(names):
             if queue in model._state.queues and not model._group(name):
                 self.group_open(name, queue, "i", None, None)
@@ -241,7 +248,7 @@ class Machine(RuleBasedStateMachine):
     ) -> None:
         self.group_open(*opened)
         for queue, items in members:
-            self.send(queue, [(*item[:15], opened[0]) for item in items])
+            self.send(queue, [(*item[:15], opened[0], *item[16:]) for item in items])
         if start:
             self.group_start(opened[0])
 
@@ -314,8 +321,8 @@ class Machine(RuleBasedStateMachine):
     def kill(self, fate: str, ks: list[int], strict: bool, error: str) -> None:
         self.verb("kill", fate, ks, strict, error, None, None)
 
-    def extend(self, fate: str, ks: list[int], strict: bool, lease: int | None) -> None:
-        self.verb("extend", fate, ks, strict, lease)
+    def extend(self, fate: str, ks: list[int], strict: bool, *args: Any) -> None:
+        self.verb("extend", fate, ks, strict, *args)
 
     def release(self, fate: str, ks: list[int], strict: bool) -> None:
         self.verb("release", fate, ks, strict)
@@ -375,10 +382,14 @@ class Machine(RuleBasedStateMachine):
         found = run(model.queues(queue), driver, True) and run(model.queues(to), driver, True)
         if to is not None and found:
             dead = run(model.peek(queue, 1000, "x", None, 0, 0), driver, True)
-            if found[0]["expires_us"] is not None or any(row[21] is not None for row in dead):
+            if found[0]["expires_us"] is not None or any(row[23] is not None for row in dead):
                 to = None
         to = None if to == queue else to
         self.call("redrive", queue, to, limit, delay, self.now)
+
+    def move(self, queue: str, to: str | None, limit: int) -> None:
+        to = None if to == queue else to
+        self.ids += self.guard(lambda: self.pair.move(queue, to, limit, self.now))
 
     def discard(self, queue: str, state: str, limit: int) -> None:
         self.call("discard", queue, state, limit, self.now)
@@ -409,9 +420,11 @@ class Machine(RuleBasedStateMachine):
         for queue in run(model.queues(None), driver, True):
             kept = {"d": queue["retention_us"] or DAY, "x": queue["dead_retention_us"] or 0}
             for row in run(model.peek(queue["name"], 1000, None, None, 0, 0), driver, True):
-                found += [row[8], row[13], row[21]]  # due_at, lease_until, expires_at
-                if row[20] is not None:
-                    found.append(row[20] + kept[row[17]])
+                found += [row[8], row[13], row[23]]  # due_at, lease_until, expires_at
+                if row[22] is not None:
+                    found.append(row[22] + kept[row[19]])
+        for lane in model._state.queues.values():
+            found += [one.expires_at for one in lane.remembered.values()]
         return [at for at in found if at is not None]
 
     def maintain(self, limit: int) -> None:
@@ -425,6 +438,9 @@ class Machine(RuleBasedStateMachine):
         for lane in model._state.purged:  # nor have the rows of a lane
             if len(lane) > limit and any(message.group for message in lane):
                 return False
+        # What a queue has forgotten may have been swept by the way (§19.6).
+        if model._state.forgotten or any(q.remembered for q in model._state.queues.values()):
+            return False
         closed = sorted(group.closed_at or 0 for group in model._state.groups)
         if closed[limit - 1 : limit] == closed[limit : limit + 1] != []:
             return False
@@ -432,11 +448,11 @@ class Machine(RuleBasedStateMachine):
             rows = run(model.peek(queue["name"], 1000, None, None, 0, 0), driver, True)
             logged = run(model.failures(queue["name"], None, None, 1000), driver, True)
             for instants in (
-                [row[21] for row in rows if row[21] is not None],  # expires_at
-                [row[13] for row in rows if row[17] == "l"],  # lease_until
-                [row[8] for row in rows if row[17] == "s"],  # due_at
-                [row[20] for row in rows if row[17] == "d"],  # finished_at
-                [row[20] for row in rows if row[17] == "x"],
+                [row[23] for row in rows if row[23] is not None],  # expires_at
+                [row[13] for row in rows if row[19] == "l"],  # lease_until
+                [row[8] for row in rows if row[19] == "s"],  # due_at
+                [row[22] for row in rows if row[19] == "d"],  # finished_at
+                [row[22] for row in rows if row[19] == "x"],
                 [failure[4] for failure in logged],
             ):
                 instants.sort()
@@ -462,7 +478,7 @@ class Machine(RuleBasedStateMachine):
             self.forget()
 
     def look_closely(self) -> None:
-        self.guard(lambda: self.pair.dump_more(set(KEYS), self.now))
+        self.guard(lambda: self.pair.dump_more(set(KEYS), NAMES, self.now))
 
 
 def machine(target: Target) -> type[Machine]:

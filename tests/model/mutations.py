@@ -140,6 +140,28 @@ WHERE id IN (SELECT value FROM json_each(:ids))
         "state = 'x'\nORDER BY finished_at, id LIMIT",
         "state = 'x'\nORDER BY finished_at DESC, id LIMIT",
     ),
+    # --- exact leases and moves ---------------------------------------------------------------
+    Mutant(
+        "exact-extend-stays-on-its-permit", VERBS, "SET permit_id = NULL,\n    lease", "SET lease"
+    ),
+    Mutant(
+        "exact-extend-never-shortens",
+        VERBS,
+        "lease_until = :now + coalesce(:lease_us, lease_us, :queue_lease_us)\n",
+        "lease_until = max(lease_until, :now + coalesce(:lease_us, lease_us, :queue_lease_us))\n",
+    ),
+    Mutant("move-newest-first", MESSAGES, "ORDER BY id LIMIT -1", "ORDER BY id DESC LIMIT -1"),
+    Mutant("move-keeps-the-due-time", MESSAGES, "rank, :now,\n", "rank, min(due_at, :now),\n"),
+    Mutant(
+        "move-keeps-the-expiry",
+        MESSAGES,
+        "json & 1, :expires_at,",
+        "json & 1, coalesce(:expires_at, expires_at),",
+    ),
+    Mutant("move-does-not-promote", "moving.py", "yield SQL.promote,", "_ = SQL.promote,"),
+    Mutant("move-leaves-groups-waiting", "moving.py", "ended.left(", "list("),
+    Mutant("move-tells-no-deletion", "moving.py", 'tell(found, "deleted", ids)', "()"),
+    Mutant("move-is-not-counted", "moving.py", "count_one(target, SENT, len(rows))", "()"),
     # --- what is kept ------------------------------------------------------------------------
     Mutant("memo-erased-when-omitted", "verbs.py", "if not keep_memo:", "if True:"),
     Mutant("ack-ignores-retention", "verbs.py", "if queue.retention_us > 0:", "if False:"),
@@ -383,6 +405,32 @@ ORDER BY m.channel, m.due_at, m.id""",
         "yield SQL.clear_policy, (ids[queue], channel)",
         "pass",
     ),
+    # --- origin, the first delivery, meta -----------------------------------------------------
+    Mutant(
+        "every-delivery-is-the-first",
+        RECEIVING,
+        "first_at = coalesce(first_at, :now)",
+        "first_at = :now",
+    ),
+    Mutant(
+        "redriven-remembers-its-first-delivery",
+        MESSAGES,
+        "finished_at = NULL, first_at = NULL\nWHERE",
+        "finished_at = NULL\nWHERE",
+    ),
+    Mutant(
+        "replaced-remembers-its-first-delivery",
+        SENDING,
+        "note = NULL, first_at = NULL",
+        "note = NULL",
+    ),
+    Mutant(
+        "redriven-elsewhere-keeps-its-origin",
+        MESSAGES,
+        "group_id = NULL, origin = NULL",
+        "group_id = NULL",
+    ),
+    Mutant("meta-is-not-cleared", "queues.py", 'elif "meta" in columns:', "elif False:"),
     # --- events ------------------------------------------------------------------------------
     Mutant("closings-not-told", "closing.py", "    if queue.events:", "    if False:"),
     Mutant("delays-below-zero", EVENTS, "max(m.due_at - :now, 0)", "m.due_at - :now"),

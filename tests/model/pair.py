@@ -139,6 +139,21 @@ class Pair:
             self.ids.learn(mine, real)
         return works
 
+    def move(self, queue: str, to: str | None, limit: int, now: int) -> list[int]:
+        """The new ids, which the call itself does not tell."""
+        if isinstance(self.call("move", queue, to, limit, now), Exception):
+            return []
+        new: list[int] = []
+        for found in self._run_model("queues", (None,)):
+            peek = (found["name"], 1000, None, None, 0, 0)
+            mine = [r[0] for r in self._run_model("peek", peek) if r[0] not in self.ids.real]
+            real = [r[0] for r in self._run_real("peek", peek) if r[0] not in self.ids.model]
+            self._compare("move", (queue, to, limit, now), len(mine), len(real))
+            for pair in zip(mine, real, strict=True):
+                self.ids.learn(*pair)
+            new += mine
+        return new
+
     def _held(self, backend: Any, queue: str) -> list[int]:
         own = self.saved is None and backend is not self.model
         return [r[0] for r in run(backend.peek(queue, 1000, "h", None, 0, 0), self.driver, own)]
@@ -294,13 +309,15 @@ class Pair:
         self._compare("events", self.cursors, *plain)
         self.cursors = (here, there)
 
-    def dump_more(self, keys: set[str], now: int) -> None:
-        """The rest: histories, failures, traces, and the facts of every message."""
+    def dump_more(self, keys: set[str], names: Sequence[str], now: int) -> None:
+        """The rest: histories, failures, traces, what is remembered, the facts of every message."""
         for key in sorted(keys):
             self.call("trace", key)
         for queue in self._run_model("queues", (None,)):
             name = queue["name"]
             self.call("stats", name, now)
+            for remembered in names:
+                self.call("recall", name, remembered, now)
             # Whether a minute older than the retention is still shown is up to maintenance.
             self.call("history", name, now // 60_000_000 * 60_000_000 - 3_600_000_000, now)
             self.call("failures", name, None, None, 100)
@@ -364,7 +381,7 @@ def _events(rows: list[Any], id: Callable[[Any], Any]) -> dict[Any, list[Any]]:
 def _row(row: tuple[Any, ...], id: Callable[[Any], Any]) -> tuple[Any, ...]:
     # A bit says nothing about a payload that is not there.
     bits = BODY_JSON | (MEMO_JSON if row[12] is not None else 0)
-    if len(row) > 17 and row[18] is not None:
+    if len(row) > 19 and row[20] is not None:
         bits |= RESULT_JSON
     headers = row[3] and json.loads(row[3])
     # When the held work of a group would be due is nobody's business before it is sent.
@@ -382,7 +399,7 @@ def _row(row: tuple[Any, ...], id: Callable[[Any], Any]) -> tuple[Any, ...]:
 
 
 def _is_work(row: tuple[Any, ...]) -> bool:
-    return len(row) > 17 and row[17] == "h" and row[16] is None
+    return len(row) > 19 and row[19] == "h" and row[16] is None
 
 
 def _facts(facts: Facts, id: Callable[[Any], Any], unswept: bool) -> dict[str, Any]:
@@ -391,11 +408,11 @@ def _facts(facts: Facts, id: Callable[[Any], Any], unswept: bool) -> dict[str, A
 
     row = _row(facts.row, id)
     # Only then has it others ahead of it.
-    waiting = row[17] in "hsr" and not _is_work(row)
+    waiting = row[19] in "hsr" and not _is_work(row)
     return {
         "row": row,
         "now": facts.now,
-        "queue": {name: facts.queue[name] for name in QUEUE_DEFAULTS},
+        "queue": {name: facts.queue[name] for name in QUEUE_DEFAULTS if name != "meta"},
         "policy": tuple(facts.policy),
         "ahead": waiting and not unswept and facts.ahead,
         "leased": facts.leased,

@@ -21,7 +21,9 @@ SECOND = 1_000_000
 MINUTE, DAY = 60 * SECOND, 86_400 * SECOND
 KEYS = ("k", "k", "m")
 GROUPS = ("g", "h")
+NAMES = ("x", "y")
 NOTES = ("half", "")
+METAS = (None, '{"a":1}', '{"é \\u0000":"\\"😀\\\\","b":[{}]}')
 WILD = 9  # the wildest; at 0 and 1 arguments are plainer than usual
 RATES = ((1, SECOND), (2, 3 * SECOND), (3, SECOND), (2, 5))
 POLICY = ("max_concurrency", "rate_count", "rate_period_us", "burst", "weight", "channel_paused")
@@ -99,6 +101,7 @@ class Dice:
             (8, "expires_us", (None, 5 * SECOND)),
             (8, "limit_concurrency", (None, 1, 3)),
             (2, "events", (1, 1, 1, 0)),
+            (6, "meta", METAS),
         ]
         columns = {name: self.of(*values) for n, name, values in options if self.happens(n)}
         if self.happens(3):
@@ -117,7 +120,10 @@ class Dice:
         """base.SendRow, but for the due time: it is from now, and the machine adds it."""
         row = self.any_row()
         bounded = row[6] is not None and row[7] == "r"  # §14
-        return row if bounded else (*row[:14], None, row[15])
+        bound = row[14] if bounded else None
+        once = self.one_in(4, *NAMES) if row[6] is None else None  # §19
+        kept = None if once is None else self.of(5 * SECOND, SECOND, MINUTE)
+        return (*row[:14], bound, row[15], once, kept)
 
     def any_row(self) -> tuple[Any, ...]:
         return (
@@ -140,9 +146,9 @@ class Dice:
         )
 
     def work(self) -> tuple[Any, ...] | None:
-        """A group's work: it has no expiry, no bound and no group."""
+        """A group's work: it has no expiry, no bound, no group and no name."""
         row = self.send_row()
-        return self.of((*row[:7], "e", *row[8:13], None, None, None), None)
+        return self.of((*row[:7], "e", *row[8:13], *[None] * 5), None)
 
     def group(self) -> str:
         return self.of(*GROUPS)
@@ -188,7 +194,7 @@ def send(d: Dice) -> tuple[Any, ...]:
 def send_alike(d: Dice) -> tuple[Any, ...]:
     """Several alike, due at once, without a key: what a busy queue is made of."""
     row = d.send_row()
-    return d.queue(), [(*row[:4], None, 0, None, "e", *row[8:])] * d.of(1, 2, 3, 4, 9)
+    return d.queue(), [(*row[:4], None, 0, None, "e", *row[8:16], None, None)] * d.of(1, 2, 3, 4, 9)
 
 
 def send_wide(d: Dice) -> tuple[Any, ...]:
@@ -238,7 +244,7 @@ def kill(d: Dice) -> tuple[Any, ...]:
 
 
 def extend(d: Dice) -> tuple[Any, ...]:
-    return *d.leases(), d.some_duration()
+    return *d.leases(), d.some_duration(), d.of(False, False, True)
 
 
 def progress(d: Dice) -> tuple[Any, ...]:
@@ -262,7 +268,7 @@ def group_name(d: Dice) -> tuple[Any, ...]:
 def send_members(d: Dice) -> tuple[Any, ...]:
     """Several members of one group, due at once: what a group is made of."""
     row = d.send_row()
-    members = [(*row[:4], None, 0, None, "e", *row[8:15], d.group())]
+    members = [(*row[:4], None, 0, None, "e", *row[8:15], d.group(), None, None)]
     return d.queue(), members * d.of(1, 2, 3)
 
 
@@ -270,7 +276,18 @@ def send_often(d: Dice) -> tuple[Any, ...]:
     """Debounce: a key, again and again."""
     row = d.send_row()
     delay, wait = d.of(SECOND, 5 * SECOND), d.of(None, SECOND, 2 * SECOND, 5 * SECOND)
-    return d.queue(), [(*row[:4], None, delay, d.key(), "r", *row[8:14], wait, row[15])]
+    return d.queue(), [(*row[:4], None, delay, d.key(), "r", *row[8:14], wait, row[15], None, None)]
+
+
+def send_once(d: Dice) -> tuple[Any, ...]:
+    """Under few names, again and again."""
+    rows = [(*d.send_row()[:6], None, *d.send_row()[7:16]) for _ in range(d.of(1, 1, 2, 4))]
+    named = [(d.of(*NAMES), d.of(5 * SECOND, SECOND, MINUTE)) for _ in rows]
+    return d.queue(), [(*row, *name) for row, name in zip(rows, named, strict=True)]
+
+
+def remember(d: Dice) -> tuple[Any, ...]:
+    return d.queue(), d.of(*NAMES), d.of(b"1", b"{}"), d.of(5 * SECOND, SECOND, 0, MINUTE)
 
 
 def batch(d: Dice) -> tuple[Any, ...]:
@@ -296,6 +313,10 @@ def reschedule(d: Dice) -> tuple[Any, ...]:
 
 def redrive(d: Dice) -> tuple[Any, ...]:
     return d.queue(), d.one_in(3, d.queue()), d.of(1, 2, 9), d.duration()
+
+
+def move(d: Dice) -> tuple[Any, ...]:
+    return d.queue(), d.one_in(2, d.queue()), d.of(9, 1, 2)
 
 
 def discard(d: Dice) -> tuple[Any, ...]:
@@ -342,6 +363,8 @@ WEIGHTS: list[tuple[int, str, Any]] = [
     (1, "send_wide", send_wide),
     (3, "send_members", send_members),
     (3, "send_often", send_often),
+    (3, "send_once", send_once),
+    (1, "remember", remember),
     (2, "batch", batch),
     (5, "group_life", group_life),
     (2, "group_open", group_open),
@@ -363,6 +386,7 @@ WEIGHTS: list[tuple[int, str, Any]] = [
     (2, "cancel", cancel),
     (3, "reschedule", reschedule),
     (2, "redrive", redrive),
+    (3, "move", move),
     (1, "discard", discard),
     (2, "permit_create", permit_create),
     (1, "permit_extend", permit_extend),

@@ -37,6 +37,8 @@ def row(channel: str = "", body: bytes = b"1", **more: Any) -> tuple[Any, ...]:
         "expires": None,
         "max_wait": None,
         "group": None,
+        "once": None,
+        "once_us": None,
     }
     assert set(more) <= set(values)
     return (channel, body, *(values | more).values())
@@ -155,7 +157,7 @@ def test_what_a_taken_key_does(state: str, ignore: str, error: str, replace: str
         id, outcome = send(db, row(key="k", on_conflict=on_conflict, delay=S))[0]
         assert (id, outcome) == (2 if expected == "s" else 1, expected)
         found = do(db.get("q", 1, None, NOW))
-        assert found[17] == ("s" if expected == "r" else state)
+        assert found[19] == ("s" if expected == "r" else state)
         assert found[4] == (None if expected == "s" else "k")
 
 
@@ -182,7 +184,8 @@ def test_death_moves_to_the_dead_letter_queue(db: MemoryBackend):
     assert do(db.peek("q", 9, None, None, 0, NOW + 1)) == []
     (moved,) = do(db.peek("dead", 9, None, None, 0, NOW + 1))
     assert (moved[0], moved[4], moved[8], moved[10], moved[11]) == (1, None, NOW + 1, 0, 1)
-    assert moved[17:] == ("r", None, "no", None, NOW + 1 + S, None, None, None)
+    assert moved[17:19] == ("q", NOW)
+    assert moved[19:] == ("r", None, "no", None, NOW + 1 + S, None, None, None)
     assert (stat(db, "failed"), stat(db, "killed"), stat(db, "errors")) == (1, 1, 1)
     (logged,) = do(db.failures("q", 1, None, 9))
     assert logged == ("q", 1, "k", 1, NOW + 1, "no", None, None)

@@ -24,7 +24,7 @@ PER_MESSAGE = (
 )
 FIXED = 400
 KINDS = ("one", "many", "scheduled", "leased", "dead")
-ITEM = ("c", b"x", 0, 0, None, 0, None, "e", 0, None, None, None, None, None, None, None)
+ITEM = ("c", b"x", 0, 0, None, 0, None, "e", 0, *[None] * 9)
 FILL = """
 INSERT INTO fairlead_message (lane, state, version, channel, `rank`, due_at, wake_at, json,
     created_at, attempts, deliveries, body)
@@ -180,16 +180,24 @@ def test_the_other_verbs(bench: Bench, verb: str) -> None:
         "defer": (None, DAY, True, None, 0),
         "fail": ("no", DAY, None, None),
         "kill": ("no", None, None),
-        "extend": (None,),
+        "extend": (None, False),
     }[verb]
     bench.checked(getattr(bench.backend, verb)("one", leases, *extra, False, NOW), 10)
+
+
+def test_move(bench: Bench) -> None:
+    bench.run(bench.backend.queue_create("elsewhere", {}, NOW))
+    for kind in ("scheduled", "leased", "dead"):
+        bench.run(bench.backend.move(kind, "elsewhere", 1000, NOW))  # what others have left
+        assert bench.checked(bench.backend.move(kind, "elsewhere", 10, NOW), 0) == 0
+    assert bench.checked(bench.backend.move("many", "elsewhere", N, NOW), N) == N
 
 
 @pytest.mark.parametrize("verb", ["ack", "complete", "kill"])
 def test_members_end_and_are_settled(bench: Bench, verb: str) -> None:
     """What is looked at does not grow with the group."""
-    bench.checked(bench.backend.send("grouped", [(*ITEM[:15], GROUP)], NOW), 1)
-    bench.checked(bench.backend.send("grouped", [(*ITEM[:15], GROUP)] * 20, NOW), 20)
+    bench.checked(bench.backend.send("grouped", [(*ITEM[:15], GROUP, *ITEM[16:])], NOW), 1)
+    bench.checked(bench.backend.send("grouped", [(*ITEM[:15], GROUP, *ITEM[16:])] * 20, NOW), 20)
     leases = bench.receive("grouped", 10)
     extra: tuple[Any, ...] = {"ack": (), "complete": (None, 0), "kill": ("no", None, None)}[verb]
     bench.checked(getattr(bench.backend, verb)("grouped", leases, *extra, True, NOW), 10)

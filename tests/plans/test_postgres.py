@@ -98,7 +98,7 @@ def early(session_things: None) -> None:
     pass
 
 
-ITEM = ("c", b"x", 0, 0, None, 0, None, "e", 0, None, None, None, None, None, None, None)
+ITEM = ("c", b"x", 0, 0, None, 0, None, "e", 0, *[None] * 9)
 
 
 @pytest.mark.parametrize("kind", ["one", "many"])
@@ -206,7 +206,7 @@ def test_the_other_verbs(bench: Bench, verb: str) -> None:
         "defer": (None, DAY, True, None, 0),
         "fail": ("no", DAY, None, None),
         "kill": ("no", None, None),
-        "extend": (None,),
+        "extend": (None, False),
         "release": (),
     }[verb]
     operation = getattr(bench.backend, verb)("one", leases, *extra, False, NOW)
@@ -235,6 +235,25 @@ def test_dead_ones(bench: Bench) -> None:
     number, plans = bench.plans_of(bench.backend.discard("dead", "x", 20, NOW))
     assert number == 20
     plans.check(20 + SLACK)
+
+
+def test_move(bench: Bench) -> None:
+    bench.run(bench.backend.queue_create("elsewhere", {}, NOW))
+    for kind in ("scheduled", "leased", "dead"):
+        bench.run(bench.backend.move(kind, "elsewhere", 1000, NOW))  # what others have left
+        number, plans = bench.plans_of(bench.backend.move(kind, "elsewhere", 20, NOW))
+        assert number == 0
+        plans.check(SLACK)
+    # It sorts all that is ready, but reads only the messages that it moves; to find those that have
+    # a home it may have to read them all.
+    for to, moved, through in (
+        ("elsewhere", 20, {"message_ready"}),
+        (None, 0, {"message_ready", "message_pkey"}),
+    ):
+        number, plans = bench.plans_of(bench.backend.move("many", to, 20, NOW))
+        assert number == moved
+        assert {node.index for node in plans.scans if node.read > 20 + SLACK} <= through
+        assert all(node.kind != "Seq Scan" for node in plans.nodes if node.table == "message")
 
 
 def test_one_by_id_or_key(bench: Bench) -> None:

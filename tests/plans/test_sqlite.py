@@ -12,6 +12,7 @@ import pytest
 
 from fairlead.backends.base import Memory, Receive, Value
 from fairlead.backends.sqlite import SqliteBackend
+from fairlead.backends.sqlite.common import SQL
 from fairlead.drivers.sqlite import SqliteDriver, connect
 from fairlead.run import run
 
@@ -21,7 +22,7 @@ ROWS = 50_000
 N = 100
 STEPS = 1000  # of SQLite's machine: more than this per message is a walk through a crowd
 KINDS = ("one", "many", "scheduled", "leased", "dead")
-ITEM = ("c", b"x", 0, 0, None, 0, None, "e", 0, None, None, None, None, None, None, None)
+ITEM = ("c", b"x", 0, 0, None, 0, None, "e", 0, *[None] * 9)
 FILL = """
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :rows)
 INSERT INTO fairlead_message (lane, state, version, channel, rank, due_at, created_at, body,
@@ -97,7 +98,10 @@ def check_plan(connection: sqlite3.Connection, text: str, params: Sequence[Value
             # Only over a bounded list: ids or names that were passed in, or the begun messages
             # of an ordered channel.
             few = "json_each" in text or "USING INDEX fairlead_begun" in plan[0]
-            assert few, f"{detail}\n{text}\n{plan}"
+            # And a move: what is ready, by age.
+            moves = text in (SQL.movable, SQL.movable_home)
+            by_age = moves and any("COVERING INDEX fairlead_ready" in step for step in plan)
+            assert few or by_age, f"{detail}\n{text}\n{plan}"
 
 
 @pytest.fixture(scope="module")
@@ -191,10 +195,26 @@ def test_the_other_verbs(bench: Bench, verb: str) -> None:
         "defer": (None, DAY, True, None, 0),
         "fail": ("no", DAY, None, None),
         "kill": ("no", None, None),
-        "extend": (None,),
+        "extend": (None, False),
     }[verb]
     operation = getattr(bench.backend, verb)("one", leases, *extra, False, NOW)
     bench.checked(operation, 10)
+
+
+def test_move(bench: Bench) -> None:
+    bench.run(bench.backend.queue_create("elsewhere", {}, NOW))
+    for kind in ("scheduled", "leased", "dead"):
+        bench.run(bench.backend.move(kind, "elsewhere", 1000, NOW))  # what others have left
+        assert bench.checked(bench.backend.move(kind, "elsewhere", 10, NOW), 0) == 0
+        bench.run(bench.backend.send(kind, [ITEM], NOW))
+        assert bench.checked(bench.backend.move(kind, "elsewhere", 10, NOW), 1) == 1
+        assert bench.checked(bench.backend.move(kind, None, 10, NOW), 0) == 0
+    # It sorts all that is ready, but reads only the messages that it moves.
+    bench.driver.sent.clear()
+    assert bench.run(bench.backend.move("many", "elsewhere", 10, NOW)) == 10
+    for text, params in bench.driver.sent:
+        if not text.startswith(("BEGIN", "COMMIT")):
+            check_plan(bench.driver.connection, text, params)
 
 
 def test_members_of_a_crowded_group(bench: Bench) -> None:
@@ -207,7 +227,7 @@ def test_members_of_a_crowded_group(bench: Bench) -> None:
         "AND lane = (SELECT lane FROM fairlead_queue WHERE name = 'members')"
     )
     bench.run(backend.group_start("g", NOW))
-    member = (*ITEM[:15], "g")
+    member = (*ITEM[:15], "g", *ITEM[16:])
     for events in (0, 1):
         bench.run(backend.queue_set("members", {"events": events}, NOW))
         [(id, _)] = bench.checked(backend.send("members", [member], NOW), 1)

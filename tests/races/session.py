@@ -29,11 +29,13 @@ def item(
     body: bytes = b"x",
     lease: int | None = None,
     group: str | None = None,
+    once: str | None = None,
+    once_us: int | None = None,
 ) -> tuple[Any, ...]:
     """One message to send, as the seam wants it (backends/base.py)."""
     return (
         *(channel, body, 0, -priority, None, delay, key, conflict),
-        *(0, None, None, lease, None, None, None, group),
+        *(0, None, None, lease, None, None, None, group, once, once_us),
     )
 
 

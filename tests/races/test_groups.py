@@ -44,7 +44,7 @@ class Group:
         self._ask("settle", 100, NOW)
         row = self._ask("group_status", self.name, NOW)
         rows = self._ask("peek", self.works, 100, None, None, 0, NOW)
-        return row[2], [bytes(one[2]) for one in rows if one[17] != "h"]
+        return row[2], [bytes(one[2]) for one in rows if one[19] != "h"]
 
     def held_in_a_running_group(self) -> int:
         row = self._ask("group_status", self.name, NOW)

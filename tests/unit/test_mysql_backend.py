@@ -40,7 +40,7 @@ def arguments(name: str = "mysql_unit") -> dict[str, Any]:
 
 def item(body: bytes = b"x", channel: str = "", **given: Any) -> tuple[Any, ...]:
     names = "json rank due delay key conflict version type headers lease max_attempts expires"
-    names += " max_wait group"
+    names += " max_wait group once once_us"
     defaults = {"json": 0, "rank": 0, "delay": 0, "conflict": "e", "version": 0}
     return (channel, body, *({**defaults, **given}.get(name) for name in names.split()))
 
@@ -166,7 +166,7 @@ def test_an_error_takes_back_its_own_call_and_nothing_else(a: Client, queue: str
     assert lost.value.ids == [10**9]
     assert lost.value.queue == "q"
     a.driver.commit()
-    states = [row[17] for row in a.peek(queue, 10, None, None, 0, None)]
+    states = [row[19] for row in a.peek(queue, 10, None, None, 0, None)]
     assert states == ["l", "r"]  # the second lease still holds, and my own message was sent
 
 

@@ -72,7 +72,7 @@ class Bench:
         self, queue: str, channel: str, body: bytes, priority: int = 0, version: int = 0
     ) -> int:
         item = (channel, body, 0, -priority, None, 0, None, "e", version, None, None, None, None)
-        [(id, _)] = self.run(self.backend.send(queue, [(*item, None, None, None)], None))
+        [(id, _)] = self.run(self.backend.send(queue, [(*item, *[None] * 5)], None))
         return id
 
     def create(self, name: str, **columns: Any) -> None:
@@ -205,3 +205,26 @@ def test_an_expired_permit_is_refused(bench: Bench, channels: list[str]) -> None
     code = bench.driver.code(caught.value)
     assert code is not None
     assert isinstance(bench.backend.translate(code, str(caught.value)), fairlead.FairleadError)
+
+
+@pytest.mark.parametrize("channels", [["c"], ["c", "d"]], ids=["receive_lone", "receive_next"])
+def test_they_tell_the_origin_and_the_first_delivery(bench: Bench, channels: list[str]) -> None:
+    bench.create("grave")
+    bench.create("q", dead_letter="grave")
+    for i in range(6):
+        bench.send("q", channels[i % len(channels)], b"x")
+    dying, consumer = Consumer(bench, "q", True), Consumer(bench, "grave", True)
+    first = {row[0]: row[18] for row in dying.receive(6, 0).rows}
+    assert all(at is not None for at in first.values())
+    bench.run(bench.backend.kill("q", dying.held, "boom", None, None, True, None))
+    for i in range(2):
+        bench.send("grave", channels[i % len(channels)], b"y")
+    before = sum(bench.driver.gave.values())
+    rows = [consumer.receive(1, 1).rows[0] for _ in range(8)]
+    assert sum(bench.driver.gave.values()) == before + 7
+    dead = [row for row in rows if row[2] == b"x"]
+    assert {row[0]: row[18] for row in dead} == first
+    assert [row[17] for row in dead] == ["q"] * 6
+    new = [row for row in rows if row[2] == b"y"]
+    assert [row[17] for row in new] == [None] * 2
+    assert all(row[18] == row[13] - HOUR for row in new)  # the lease began then

@@ -75,6 +75,33 @@ def test_a_sleeper_is_told_and_only_of_its_queue(
     assert told() == []
 
 
+def test_an_exact_extend_tells_the_sleepers(db: fairlead.Database, told: Any) -> None:
+    queue = db.queue("busy")
+    queue.send(1)
+    [message] = queue.receive(lease=60)
+    ticket = db.core.waker.ticket("busy")
+    told()  # a send that took long to be planned may have notified
+    message.extend(90)
+    assert told() == []
+    message.extend(0, exact=True)
+    assert told() == ["busy"]
+    assert queue.extend([message], 0, exact=True).acked == 1
+    assert told() == ["busy"]
+    ticket.leave()
+
+
+def test_a_move_tells_the_sleepers_of_both_queues(db: fairlead.Database, told: Any) -> None:
+    db.queue("busy").send(1)
+    tickets = [db.core.waker.ticket(name) for name in ("busy", "other")]
+    told()  # a send that took long to be planned may have notified
+    assert db.queue("busy").move() == 0
+    assert told() == []
+    assert db.queue("busy").move("other") == 1
+    assert sorted(told()) == ["busy", "other"]
+    for ticket in tickets:
+        ticket.leave()
+
+
 def test_in_an_older_transaction_always(db: fairlead.Database, url: str, told: Any) -> None:
     with psycopg.connect(url) as connection:
         connection.execute("SELECT pg_sleep(0.006)")

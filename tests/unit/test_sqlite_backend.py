@@ -101,6 +101,8 @@ def item(channel: str = "", body: bytes = b"", **k: Any) -> tuple[Any, ...]:
         k.get("expires"),
         k.get("max_wait"),
         k.get("group"),
+        None,
+        None,
     )
 
 

@@ -109,6 +109,8 @@ def item(body: bytes = b"m", **k: Any) -> tuple[Any, ...]:
         k.get("expires"),
         k.get("max_wait"),
         k.get("group"),
+        None,
+        None,
     )
 
 
@@ -423,7 +425,7 @@ def test_a_work_counts_its_delay_from_the_closing(db: Db) -> None:
     ack_at = db.now
     db.do(BACKEND.ack("q", db.lease(), True, ack_at))
     [row] = db.do(BACKEND.peek("q", 10, None, None, 0, ack_at))
-    due_at, created_at, state, expires_at = row[8], row[9], row[17], row[21]
+    due_at, created_at, state, expires_at = row[8], row[9], row[19], row[23]
     assert (due_at, created_at) == (ack_at + 5 * SECOND, ack_at)
     assert (state, expires_at) == ("s", ack_at + DAY)
     assert db.do(BACKEND.stats("q", ack_at))[0][7] == 2  # sent: the member and the work
@@ -437,7 +439,7 @@ def test_a_work_that_somebody_took_is_not_sent(db: Db) -> None:
     assert outcome == "r"
     ack(db, [])
     [row] = db.do(BACKEND.peek("q", 10, None, None, 0, NOW))
-    assert (row[0], row[2], row[3], row[17]) == (id, b"mine", None, "s")
+    assert (row[0], row[2], row[3], row[19]) == (id, b"mine", None, "s")
 
 
 @pytest.mark.parametrize("how", ["purge", "drop", "again"])

@@ -37,6 +37,7 @@ PLAIN = {
     "batch",
     "events",
     "using",
+    "lease",
     "__init__",
     "__repr__",
 }

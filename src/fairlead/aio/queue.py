@@ -7,7 +7,16 @@ from typing import Any, TypeVar
 
 from fairlead.aio.leased import AsyncLeasedMessage
 from fairlead.aio.running import AsyncRunner
-from fairlead.operations import check, insight, queues, receiving, sending, waiting
+from fairlead.operations import (
+    check,
+    handles,
+    insight,
+    queues,
+    receiving,
+    remembering,
+    sending,
+    waiting,
+)
 from fairlead.operations.call import Call, Core
 from fairlead.operations.receiving import KEEP
 from fairlead.polling import Poll
@@ -69,6 +78,7 @@ class AsyncQueue:
         max_body: int | None = None,
         expires: Duration | None = None,
         events: bool | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> bool:
         """Create the queue; True if it was created, False if it existed (and is left as it is)."""
         given: dict[str, Any] = {
@@ -83,6 +93,7 @@ class AsyncQueue:
             "max_body": max_body,
             "expires": expires,
             "events": events,
+            "meta": meta,
         }
         chosen = {key: value for key, value in given.items() if value is not None}
         return await self.call(queues.create(self.core, self.name, chosen))
@@ -147,11 +158,14 @@ class AsyncQueue:
         group: str | None = None,
         debounce: Duration | None = None,
         max_wait: Duration | None = None,
+        once: str | None = None,
+        once_for: Duration = 300,
     ) -> Sent:
         """Send one message and return its id. When this returns, the message is durable.
 
         ``debounce``, with a key and ``on_conflict="replace"``: each send pushes the message on by
-        that many seconds, at most ``max_wait`` after the first."""
+        that many seconds, at most ``max_wait`` after the first. ``once``: a name under which
+        nothing else is sent for ``once_for`` seconds, whatever becomes of this message."""
         row = sending.encode(
             body,
             channel,
@@ -169,12 +183,23 @@ class AsyncQueue:
             group,
             debounce,
             max_wait,
+            once,
+            once_for,
         )
         return await self.call(sending.send(self.core, self.name, row))
 
     async def send_many(self, messages: Iterable[Any]) -> list[Sent]:
         """Send many at once (``Send`` objects, or bodies): all or nothing, ids in their order."""
         return await self.call(sending.send_many(self.core, self.name, messages))
+
+    # --- remembering -------------------------------------------------------------------------
+    async def remember(self, name: str, value: Any, *, keep: Duration) -> None:
+        """Keep a small JSON value under a name for ``keep`` seconds, instead of what was there."""
+        await self.call(remembering.remember(self.core, self.name, name, value, keep))
+
+    async def recall(self, name: str) -> Any:
+        """What is remembered under a name, or None."""
+        return await self.call(remembering.recall(self.core, self.name, name))
 
     # --- receiving ---------------------------------------------------------------------------
     async def receive(
@@ -219,6 +244,12 @@ class AsyncQueue:
         messages.retry_after = poll.retry_after
         messages.lost = receiving.lost_of(ack, poll.lost) if ack else ()
         return messages
+
+    def lease(self, id: int, delivery: int) -> AsyncLeasedMessage:
+        """A delivery that is known by its two numbers only (``message.id`` and
+        ``message.deliveries`` of a receipt, or of another process), for its verbs. No I/O: whether
+        the lease holds is told by the verb."""
+        return AsyncLeasedMessage(self, handles.lease_row(id, delivery))
 
     # --- the verbs on batches ----------------------------------------------------------------
     async def ack(self, messages: Sequence[Message]) -> Acked:
@@ -268,9 +299,11 @@ class AsyncQueue:
         verb = receiving.kill(self.core, self.name, error, details, reference)
         return await self.call(receiving.many(self.core, "kill", verb, messages))
 
-    async def extend(self, messages: Sequence[Message], lease: Duration | None = None) -> Acked:
+    async def extend(
+        self, messages: Sequence[Message], lease: Duration | None = None, *, exact: bool = False
+    ) -> Acked:
         """Extend the leases of a batch."""
-        return await self.call(receiving.extend_many(self.core, self.name, messages, lease))
+        return await self.call(receiving.extend_many(self.core, self.name, messages, lease, exact))
 
     async def release(self, messages: Sequence[Message]) -> Acked:
         """Release a batch."""
@@ -304,6 +337,11 @@ class AsyncQueue:
     ) -> int:
         """Give dead messages a new life, here or in queue ``to``; how many."""
         return await self.call(queues.redrive(self.core, self.name, limit, to, delay))
+
+    async def move(self, to: str | None = None, *, limit: int = 1000) -> int:
+        """Move ready messages, oldest first, to queue ``to``, where they are new; without it each
+        to the queue where it died. How many: fewer than ``limit`` if no more are ready."""
+        return await self.call(queues.move(self.core, self.name, to, limit))
 
     async def discard(self, *, state: str = "dead", limit: int | None = None) -> int:
         """Delete dead (or done) messages, oldest first; how many."""

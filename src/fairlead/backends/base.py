@@ -15,6 +15,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from fairlead.backends.remembering import Remembering
 from fairlead.backends.scheduling import Schedules
 
 T = TypeVar("T")
@@ -65,7 +66,7 @@ Op = Generator[Any, Any, T]
 #   0 channel  1 body  2 json (0|1)  3 rank (= -priority)  4 due_us | None  5 delay_us
 #   6 key | None  7 on_conflict ('e' error, 'i' ignore, 'r' replace)  8 version  9 type | None
 #   10 headers | None (JSON bytes)  11 lease_us | None  12 max_attempts | None  13 expires_us | None
-#   14 max_wait_us | None  15 group | None (its name)
+#   14 max_wait_us | None  15 group | None (its name)  16 once | None  17 once_us | None
 # due = due_us if given, else now + delay_us; at most created_at + max_wait_us (§14).
 # expires_us is a duration from now.
 SendRow = tuple[Any, ...]
@@ -76,35 +77,16 @@ SENT, DUPLICATE, REPLACED, REFUSED, COLLAPSED, CONFLICT, FULL = "s", "d", "r", "
 # A leased message's columns, in this order (values.Message reads them by position). `json` holds
 # the bits of values.BODY_JSON, MEMO_JSON, RESULT_JSON, ORDERED.
 ROW = (
-    "id",
-    "channel",
-    "body",
-    "headers",
-    "key",
-    "version",
-    "type",
-    "priority",
-    "due_at",
-    "created_at",
-    "attempts",
-    "deliveries",
-    "memo",
-    "lease_until",
-    "json",
-    "recovered",
+    *("id", "channel", "body", "headers", "key", "version", "type", "priority", "due_at"),
+    *("created_at", "attempts", "deliveries", "memo", "lease_until", "json", "recovered"),
     "group",  # its name
+    "origin",  # the name of the queue where it died before it was moved here
+    "first_at",  # when it was first leased
 )
 # What peek and get return on top.
 PEEK_ROW = (
     *ROW,
-    "state",
-    "result",
-    "error",
-    "finished_at",
-    "expires_at",
-    "max_attempts",
-    "progress",
-    "note",
+    *("state", "result", "error", "finished_at", "expires_at", "max_attempts", "progress", "note"),
 )
 # What `outcomes` returns, per message; `json` as above.
 OUTCOME_ROW = ("id", "key", "state", "json", "result", "error", "progress", "note")
@@ -147,6 +129,7 @@ QUEUE_DEFAULTS: dict[str, Value] = {
     "channel_paused": 0,
     "ordered": 0,
     "max_size": None,
+    "meta": None,  # the user's own, a JSON object as text
 }
 POLICY_COLUMNS = (
     "max_concurrency",
@@ -203,7 +186,7 @@ class Facts:
 
     row: Row  # PEEK_ROW
     now: int
-    queue: Mapping[str, Value]  # the queue's columns
+    queue: Mapping[str, Value]  # the queue's columns, perhaps without its meta
     policy: PolicyRow  # in effect for the message's channel
     ahead: int  # ready messages of its channel that come before it
     leased: int  # leases of its channel
@@ -217,7 +200,7 @@ class Facts:
 Lease = tuple[int, int]  # message id, delivery number
 
 
-class Backend(Schedules, Protocol):
+class Backend(Schedules, Remembering, Protocol):
     dialect: str  # "sqlite", "postgresql" or "mysql"
 
     def translate(self, code: str, message: str) -> Exception | str | None:
@@ -333,6 +316,7 @@ class Backend(Schedules, Protocol):
         queue: str,
         leases: Sequence[Lease],
         lease_us: int | None,
+        exact: bool,
         strict: bool,
         now: int | None,
     ) -> Op[tuple[list[int], int | None]]:
@@ -377,6 +361,8 @@ class Backend(Schedules, Protocol):
     def redrive(
         self, queue: str, to: str | None, limit: int, delay_us: int, now: int | None
     ) -> Op[int]: ...
+
+    def move(self, queue: str, to: str | None, limit: int, now: int | None) -> Op[int]: ...
 
     def discard(self, queue: str, state: str, limit: int, now: int | None) -> Op[int]:
         """Delete finished messages ('d' or 'x'), oldest first; how many."""

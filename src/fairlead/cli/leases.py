@@ -112,9 +112,10 @@ def _print_message(session: Session, message: LeasedMessage) -> None:
 # --- the verbs ----------------------------------------------------------------------------------
 def _lease(session: Session, queue: str, id: int, delivery: int) -> LeasedMessage:
     """The lease with nothing of the message but its id and delivery: all a verb needs. It may be a
-    member of a group: a name that is not None has the verb look whether a group is complete."""
-    row = (id, "", b"", None, None, 0, None, 0, 0, 0, 0, delivery, None, None, 0, 0, "")
-    return LeasedMessage(session.queue(queue), row)
+    member of a group: the verb has to look whether a group is complete."""
+    target = session.queue(queue)
+    target.core.grouped = True
+    return target.lease(id, delivery)
 
 
 def _told(session: Session, done: str, queue: str, id: int, delivery: int, **more: Any) -> None:

@@ -72,6 +72,8 @@ def message_facts(message: Message, stored: bool = False) -> dict[str, Any]:
         "lease_until": iso(message.lease_until),
         "recovered": message.recovered,
         "group": message.group,
+        "origin": message.origin,
+        "first_delivered_at": iso(message.first_delivered_at),
     }
     if stored:
         facts |= {

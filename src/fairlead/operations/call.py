@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -16,13 +17,15 @@ SETTLE = 100  # marks that a call settles on its way
 class Call(Generic[T]):
     """``start()`` makes a fresh operation each time. ``repeatable`` says that running it twice is
     harmless, so that it may be repeated after a connection broke at an unknown moment. ``after`` is
-    run when it has committed, on connections of our own only: what a later sweep would do too."""
+    run when it has committed, on connections of our own only: what a later sweep would do too.
+    ``until``: the moment (of time.monotonic) up to which repeating it is harmless."""
 
     what: str
     start: Callable[[], Op[T]]
     repeatable: bool = False
     needs_schema: bool = True  # False: it is what makes the schema
     after: Call[Any] | None = None
+    until: float = math.inf
 
 
 @dataclass(slots=True)

@@ -6,9 +6,10 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from fairlead import limits
+from fairlead.encoded import Json
 from fairlead.errors import InvalidArgument, InvalidBody, InvalidName
 from fairlead.values import EPOCH, Duration, Moment
 
@@ -154,7 +155,9 @@ def payload(value: Any, what: str) -> tuple[bytes, int]:
     """(bytes, 1 if they are JSON): bytes go as they are, anything else as JSON."""
     if type(value) is bytes:
         return value, 0
-    if isinstance(value, (bytearray, memoryview)):
+    if isinstance(value, (bytearray, memoryview, Json)):
+        if isinstance(value, Json):
+            return value.raw, 1
         return bytes(value), 0  # pyright: ignore[reportUnknownArgumentType]
     try:
         return _encode(value).encode(), 1
@@ -178,6 +181,18 @@ def headers(value: Mapping[str, Any] | None) -> bytes | None:
     if not isinstance(value, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidBody("headers must be a dict with string keys")
     return bounded_payload(dict(value), "headers", limits.HEADERS_BYTES)[0]
+
+
+def meta(value: Any) -> str | None:
+    """A queue's own data as JSON text; None if there is none."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise InvalidArgument(f"meta must be a dict or None, not {type(value).__name__}")
+    given = dict(cast("Mapping[Any, Any]", value))
+    if not all(isinstance(key, str) for key in given):
+        raise InvalidArgument("the keys of meta must be strings")
+    return bounded_payload(given, "meta", limits.META_BYTES)[0].decode() if given else None
 
 
 def error_text(value: Any) -> str:

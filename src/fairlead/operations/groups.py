@@ -45,8 +45,9 @@ def _work(value: Any, what: str) -> SendRow | None:
     if value is None:
         return None
     send = value if isinstance(value, Send) else Send(value)
-    if send.expires is not None or send.group is not None or send.debounce is not None:
-        raise InvalidArgument(f"{what}= takes no expires, group or debounce")
+    given = (send.expires, send.group, send.debounce, send.once)
+    if any(option is not None for option in given):
+        raise InvalidArgument(f"{what}= takes no expires, group, debounce or once")
     if send.on_conflict != "error":
         raise InvalidArgument(f'the on_conflict of {what}= is always "error"')
     return sending.encode_send(send)
@@ -74,7 +75,7 @@ def send_many(core: Core, opening: Opening, rows: list[SendRow]) -> Call[list[Se
     for row in rows:
         if row[15] not in (None, opening.name):
             raise InvalidArgument(f"this sends to group {opening.name!r}, not to {row[15]!r}")
-    rows = [(*row[:15], opening.name) for row in rows]
+    rows = [(*row[:15], opening.name, *row[16:]) for row in rows]
 
     def start() -> Op[list[Sent]]:
         if not rows:
@@ -83,7 +84,9 @@ def send_many(core: Core, opening: Opening, rows: list[SendRow]) -> Call[list[Se
         yield from _open(core, opening)
         return (yield from sending.send_all(core, queue, rows))
 
-    return Call("send", start, sending.repeatable(rows), after=sending.after(core, rows))
+    again = sending.repeatable(rows)
+    after, limit = sending.after(core, rows), sending.until(rows)
+    return Call("send", start, again, after=after, until=limit)
 
 
 def start(core: Core, opening: Opening) -> Call[bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -100,6 +101,8 @@ def columns(settings: dict[str, Any]) -> dict[str, Value]:
             out[key] = check.optional_name(value, key)
         elif key in ("paused", "events"):
             out[key] = int(check.boolean(value, key))
+        elif key == "meta":
+            out[key] = check.meta(value)
         elif key == "backoff":
             out.update(_backoff_columns(value))
         elif key == "policy":
@@ -155,6 +158,7 @@ def settings_value(row: dict[str, Any]) -> Settings:
         rate=check.rate_text(row["limit_rate_count"], row["limit_rate_period_us"]),
         burst=row["limit_burst"],
         created_at=to_moment(row["created_at"]),
+        meta=json.loads(row["meta"]) if row["meta"] is not None else {},
     )
 
 
@@ -300,6 +304,21 @@ def redrive(
     most = limits.COUNT_MAX if limit is None else check.integer(limit, "limit", 1, limits.COUNT_MAX)
     delay_us = check.microseconds(delay, "delay")
     return Call("redrive", lambda: core.backend.redrive(queue, to, most, delay_us, core.now()))
+
+
+def move(core: Core, queue: str, to: str | None, limit: int) -> Call[int]:
+    check.optional_name(to, "to")
+    if to == queue:
+        raise InvalidArgument(
+            f"{queue!r} cannot be moved to itself: name another queue, or none, for each message "
+            "to go back where it died"
+        )
+    check.integer(limit, "limit", 1, limits.COUNT_MAX)
+    return Call(
+        "move",
+        lambda: core.backend.move(queue, to, limit, core.now()),
+        after=core.settle(False),
+    )
 
 
 def discard(core: Core, queue: str, state: str, limit: int | None) -> Call[int]:

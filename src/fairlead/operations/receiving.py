@@ -7,9 +7,10 @@ from typing import Any
 
 from fairlead import limits
 from fairlead.backends.base import Lease, Memory, Op, Receive, Received, Row
-from fairlead.errors import InvalidArgument
+from fairlead.errors import InvalidArgument, UsageError
 from fairlead.operations import check
 from fairlead.operations.call import Call, Core
+from fairlead.operations.handles import LeaseRow
 from fairlead.values import Acked, Duration, Message, Moment
 
 
@@ -51,7 +52,9 @@ def receive_args(
     )
 
 
-def receive(core: Core, queue: str, args: Receive, own: bool, members: bool) -> Call[Received]:
+def receive(
+    core: Core, queue: str, args: Receive, own: bool, members: bool | None
+) -> Call[Received]:
     """``members``: it carries acks of members of groups."""
     kept = core.memory(queue)
     memory = kept if own else Memory(kept.channel, kept.credit, kept.extra, yours=True)
@@ -63,7 +66,7 @@ def receive(core: Core, queue: str, args: Receive, own: bool, members: bool) -> 
 
     # Without carried acks a receive may be repeated: what it leased and lost track of expires.
     # Under a permit it would not, as long as that lives: its holder has to know.
-    after = core.settle(True) if members else None
+    after = None if members is False else core.settle(members is True)
     repeatable = not args.acks and args.permit is None
     return Call("receive", start, repeatable=repeatable, after=after)
 
@@ -126,12 +129,17 @@ def many(core: Core, what: str, verb: Verb, messages: Sequence[Message]) -> Call
 
 
 def _after(core: Core, what: str, messages: Sequence[Message]) -> Call[Any] | None:
-    return core.settle(True) if what in ENDING and grouped(messages) else None
+    members = grouped(messages) if what in ENDING else False
+    return None if members is False else core.settle(members is True)
 
 
-def grouped(messages: Sequence[Message]) -> bool:
-    """Is any of them a member of a group?"""
-    return any(message.group is not None for message in messages)
+def grouped(messages: Sequence[Message]) -> bool | None:
+    """Is any of them a member of a group? None: handles do not know."""
+    try:
+        return any(message.group is not None for message in messages)
+    except UsageError:
+        read = [m for m in messages if not isinstance(row_of(m), LeaseRow)]
+        return any(message.group is not None for message in read) or None
 
 
 def ack(core: Core, queue: str) -> Verb:
@@ -212,26 +220,44 @@ def release(core: Core, queue: str) -> Verb:
     return verb
 
 
-def extend_one(core: Core, queue: str, message: Message, lease: Duration | None) -> Call[int]:
-    """The new lease_until."""
+def _extend(
+    core: Core, queue: str, lease: Duration | None, exact: bool
+) -> Callable[[Sequence[Lease], bool], Op[tuple[list[int], int | None]]]:
     lease_us = check.optional_microseconds(lease, "lease")
+    check.boolean(exact, "exact")
+
+    def verb(leases: Sequence[Lease], strict: bool) -> Op[tuple[list[int], int | None]]:
+        now = core.now()
+        extended = yield from core.backend.extend(queue, leases, lease_us, exact, strict, now)
+        if exact:  # it may come back soon, before what our consumer has read
+            core.look_again(queue)
+        return extended
+
+    return verb
+
+
+def extend_one(
+    core: Core, queue: str, message: Message, lease: Duration | None, exact: bool
+) -> Call[int]:
+    """The new lease_until."""
+    verb = _extend(core, queue, lease, exact)
     leases = [(message.id, message.deliveries)]
 
     def start() -> Op[int]:
-        _, until = yield from core.backend.extend(queue, leases, lease_us, True, core.now())
+        _, until = yield from verb(leases, True)
         assert until is not None
         return until
 
-    return Call("extend", start, repeatable=True)
+    # An exact one may have given the message away: to repeat it would find the lease lost.
+    return Call("extend", start, repeatable=not exact)
 
 
 def extend_many(
-    core: Core, queue: str, messages: Sequence[Message], lease: Duration | None
+    core: Core, queue: str, messages: Sequence[Message], lease: Duration | None, exact: bool
 ) -> Call[Acked]:
-    lease_us = check.optional_microseconds(lease, "lease")
+    extend = _extend(core, queue, lease, exact)
 
     def verb(leases: Sequence[Lease], strict: bool) -> Op[list[int]]:
-        lost, _ = yield from core.backend.extend(queue, leases, lease_us, strict, core.now())
-        return lost
+        return (yield from extend(leases, strict))[0]
 
     return many(core, "extend", verb, messages)

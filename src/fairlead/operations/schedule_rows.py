@@ -145,6 +145,7 @@ def message(row: ScheduleRow, tick: int | None) -> SendRow:
         *(values["channel"], row.body, row.json, values["rank"], None, 0, key, on_conflict),
         *(values["version"], values["type"], check.payload(headers, "headers")[0]),
         *(values["lease_us"], values["max_attempts"], values["expires_us"], None, None),
+        *(None, None),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
@@ -42,6 +44,8 @@ def encode(
     group: str | None,
     debounce: Duration | None,
     max_wait: Duration | None,
+    once: str | None,
+    once_for: Duration,
 ) -> SendRow:
     """Check one send and make it what a backend takes."""
     if channel or channel != "":
@@ -62,6 +66,12 @@ def encode(
         if delay is not None or at is not None:
             raise InvalidArgument("debounce= is itself a delay: leave out delay= and at=")
         delay = debounce
+    if once is not None:
+        once_us = _once(once, once_for, key)
+    elif once_for != _ONCE_FOR:
+        raise InvalidArgument("once_for= is how long once= is remembered: give once=, too")
+    else:
+        once_us = None
     due_us, delay_us = (None, 0) if at is None and delay is None else check.due(delay, at)
     return (
         channel,
@@ -80,7 +90,23 @@ def encode(
         None if expires is None else check.microseconds(expires, "expires"),
         None if max_wait is None else check.microseconds(max_wait, "max_wait"),
         None if group is None else check.name(group, "group"),
+        once,
+        once_us,
     )
+
+
+def _once(once: Any, once_for: Duration, key: str | None) -> int:
+    """Check the name of a send; how long it is remembered."""
+    check.name(once, "once")
+    if key is not None:
+        raise InvalidArgument(
+            "once= and key= exclude each other: a key is taken while its message exists, a name "
+            "for `once_for` seconds whatever becomes of it"
+        )
+    us = check.microseconds(once_for, "once_for")
+    if us == 0:
+        raise InvalidArgument("once_for must be more than 0 seconds, or every send would be sent")
+    return us
 
 
 def encode_send(item: Send) -> SendRow:
@@ -102,12 +128,15 @@ def encode_send(item: Send) -> SendRow:
         item.group,
         item.debounce,
         item.max_wait,
+        item.once,
+        item.once_for,
     )
 
 
 # What a Send has besides its body and channel when nothing else was asked for.
 _ordinary = attrgetter(*(field.name for field in fields(Send)[2:]))
 _ORDINARY = _ordinary(Send(None))
+_ONCE_FOR = Send(None).once_for
 
 
 def _encode_item(item: Any, channels: set[str]) -> SendRow:
@@ -130,8 +159,15 @@ _PLAIN = encode_send(Send(None))[3:]
 
 def repeatable(rows: list[SendRow]) -> bool:
     """May these sends be repeated without harm?"""
-    # A keyed send with ignore or replace has the same effect twice.
-    return all(row[6] is not None and row[7] != "e" for row in rows)
+    # A keyed send with ignore or replace has the same effect twice; one with a name that is still
+    # remembered has none.
+    return all((row[6] is not None and row[7] != "e") or row[16] is not None for row in rows)
+
+
+def until(rows: list[SendRow]) -> float:
+    """Up to when: for half the time for which the first of their names is remembered."""
+    shortest = min((row[17] for row in rows if row[17] is not None), default=None)
+    return math.inf if shortest is None else time.monotonic() + shortest / limits.SECOND / 2
 
 
 def _send(core: Core, queue: str, rows: list[SendRow]) -> Op[list[tuple[int, str]]]:
@@ -168,7 +204,9 @@ def send(core: Core, queue: str, row: SendRow) -> Call[Sent]:
         [(id, outcome)] = yield from _send(core, queue, rows)
         return sent(id, outcome)
 
-    return Call("send", start, repeatable(rows), after=after(core, rows))
+    if row[16] is None:
+        return Call("send", start, repeatable(rows), after=after(core, rows))
+    return Call("send", start, True, until=until(rows))
 
 
 def send_many(core: Core, queue: str, items: Iterable[Any]) -> Call[list[Sent]]:
@@ -177,7 +215,8 @@ def send_many(core: Core, queue: str, items: Iterable[Any]) -> Call[list[Sent]]:
     def start() -> Op[list[Sent]]:
         return (yield from send_all(core, queue, rows)) if rows else []
 
-    return Call("send_many", start, repeatable(rows), after=after(core, rows))
+    limit = until(rows) if (again := repeatable(rows)) else math.inf
+    return Call("send_many", start, again, after=after(core, rows), until=limit)
 
 
 def after(core: Core, rows: list[SendRow]) -> Call[Any] | None:

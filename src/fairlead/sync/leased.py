@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fairlead.operations import receiving
+from fairlead.operations.handles import extended
 from fairlead.operations.receiving import KEEP
 from fairlead.values import Duration, Message, Moment
 
@@ -65,11 +66,13 @@ class LeasedMessage(Message):
         verb = receiving.kill(door.core, self.queue, error, details, reference)
         door.call(receiving.one(door.core, "kill", verb, self))
 
-    def extend(self, lease: Duration | None = None) -> None:
-        """Heartbeat: the lease ends ``lease`` seconds from now, never earlier than before."""
+    def extend(self, lease: Duration | None = None, *, exact: bool = False) -> None:
+        """Heartbeat: the lease ends ``lease`` seconds from now, never earlier than before.
+
+        ``exact``: then and not later, whatever its permit says; with 0 it has expired now."""
         door = self._door
-        until = door.call(receiving.extend_one(door.core, self.queue, self, lease))
-        self._row = (*self._row[:13], until, *self._row[14:])
+        call = receiving.extend_one(door.core, self.queue, self, lease, exact)
+        self._row = extended(self._row, door.call(call))
 
     def progress(self, value: float | None = None, *, note: str | None = None) -> None:
         """Say how far it is (0.0 to 1.0) and what it is doing; shown by peek and top, told to those

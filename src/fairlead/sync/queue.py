@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from fairlead.operations import check, insight, queues, receiving, sending, waiting
+from fairlead.operations import (
+    check,
+    handles,
+    insight,
+    queues,
+    receiving,
+    remembering,
+    sending,
+    waiting,
+)
 from fairlead.operations.call import Call, Core
 from fairlead.operations.receiving import KEEP
 from fairlead.polling import Poll
@@ -69,6 +78,7 @@ class Queue:
         max_body: int | None = None,
         expires: Duration | None = None,
         events: bool | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> bool:
         """Create the queue; True if it was created, False if it existed (and is left as it is)."""
         given: dict[str, Any] = {
@@ -83,6 +93,7 @@ class Queue:
             "max_body": max_body,
             "expires": expires,
             "events": events,
+            "meta": meta,
         }
         chosen = {key: value for key, value in given.items() if value is not None}
         return self.call(queues.create(self.core, self.name, chosen))
@@ -147,11 +158,14 @@ class Queue:
         group: str | None = None,
         debounce: Duration | None = None,
         max_wait: Duration | None = None,
+        once: str | None = None,
+        once_for: Duration = 300,
     ) -> Sent:
         """Send one message and return its id. When this returns, the message is durable.
 
         ``debounce``, with a key and ``on_conflict="replace"``: each send pushes the message on by
-        that many seconds, at most ``max_wait`` after the first."""
+        that many seconds, at most ``max_wait`` after the first. ``once``: a name under which
+        nothing else is sent for ``once_for`` seconds, whatever becomes of this message."""
         row = sending.encode(
             body,
             channel,
@@ -169,12 +183,23 @@ class Queue:
             group,
             debounce,
             max_wait,
+            once,
+            once_for,
         )
         return self.call(sending.send(self.core, self.name, row))
 
     def send_many(self, messages: Iterable[Any]) -> list[Sent]:
         """Send many at once (``Send`` objects, or bodies): all or nothing, ids in their order."""
         return self.call(sending.send_many(self.core, self.name, messages))
+
+    # --- remembering -------------------------------------------------------------------------
+    def remember(self, name: str, value: Any, *, keep: Duration) -> None:
+        """Keep a small JSON value under a name for ``keep`` seconds, instead of what was there."""
+        self.call(remembering.remember(self.core, self.name, name, value, keep))
+
+    def recall(self, name: str) -> Any:
+        """What is remembered under a name, or None."""
+        return self.call(remembering.recall(self.core, self.name, name))
 
     # --- receiving ---------------------------------------------------------------------------
     def receive(
@@ -219,6 +244,12 @@ class Queue:
         messages.retry_after = poll.retry_after
         messages.lost = receiving.lost_of(ack, poll.lost) if ack else ()
         return messages
+
+    def lease(self, id: int, delivery: int) -> LeasedMessage:
+        """A delivery that is known by its two numbers only (``message.id`` and
+        ``message.deliveries`` of a receipt, or of another process), for its verbs. No I/O: whether
+        the lease holds is told by the verb."""
+        return LeasedMessage(self, handles.lease_row(id, delivery))
 
     # --- the verbs on batches ----------------------------------------------------------------
     def ack(self, messages: Sequence[Message]) -> Acked:
@@ -268,9 +299,11 @@ class Queue:
         verb = receiving.kill(self.core, self.name, error, details, reference)
         return self.call(receiving.many(self.core, "kill", verb, messages))
 
-    def extend(self, messages: Sequence[Message], lease: Duration | None = None) -> Acked:
+    def extend(
+        self, messages: Sequence[Message], lease: Duration | None = None, *, exact: bool = False
+    ) -> Acked:
         """Extend the leases of a batch."""
-        return self.call(receiving.extend_many(self.core, self.name, messages, lease))
+        return self.call(receiving.extend_many(self.core, self.name, messages, lease, exact))
 
     def release(self, messages: Sequence[Message]) -> Acked:
         """Release a batch."""
@@ -300,6 +333,11 @@ class Queue:
     ) -> int:
         """Give dead messages a new life, here or in queue ``to``; how many."""
         return self.call(queues.redrive(self.core, self.name, limit, to, delay))
+
+    def move(self, to: str | None = None, *, limit: int = 1000) -> int:
+        """Move ready messages, oldest first, to queue ``to``, where they are new; without it each
+        to the queue where it died. How many: fewer than ``limit`` if no more are ready."""
+        return self.call(queues.move(self.core, self.name, to, limit))
 
     def discard(self, *, state: str = "dead", limit: int | None = None) -> int:
         """Delete dead (or done) messages, oldest first; how many."""

@@ -56,4 +56,7 @@ class Declared:
 
 
 # The schedule itself says when, and its overlap guard needs the key.
-_NOT_OF_A_SCHEDULE = {"body", "delay", "at", "key", "on_conflict", "debounce", "max_wait", "group"}
+_NOT_OF_A_SCHEDULE = {
+    *("body", "delay", "at", "key", "on_conflict", "debounce", "max_wait", "group"),
+    *("once", "once_for"),
+}

@@ -11,10 +11,11 @@ from fairlead.backends.memory.care import Care
 from fairlead.backends.memory.core import op
 from fairlead.backends.memory.insight import Insight
 from fairlead.backends.memory.messages import Messages
+from fairlead.backends.memory.moving import Moving
 from fairlead.backends.memory.schedules import Schedules
 
 
-class MemoryBackend(Schedules, Messages, Insight, Care):
+class MemoryBackend(Schedules, Messages, Moving, Insight, Care):
     dialect = "memory"
 
     def translate(self, code: str, message: str) -> Exception | str | None:

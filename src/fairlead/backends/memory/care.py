@@ -28,6 +28,8 @@ class Care(Receiving, Permits):
                 if message.state in UNFINISHED:
                     self._mark(message.group, now)
             del lane[:limit]
+        more = more or any(n >= limit for n in self._state.forgotten)
+        self._state.forgotten = [n - limit for n in self._state.forgotten if n > limit]
         self._state.purged = [lane for lane in self._state.purged if lane]
         more = self._maintain_groups(limit, now) >= limit or more
         more = self._maintain_events(limit, now) >= limit or more

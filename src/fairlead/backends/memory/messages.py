@@ -56,9 +56,10 @@ class Messages(Core):
         dead = self._finished(q, "x")[:limit]
         for message in dead:
             message.attempts = message.begun = 0
-            message.finished_at = None
+            message.finished_at = message.first_at = None
             message.schedule(now + delay_us, now)
             if target is not q:
+                message.died_in = None
                 self._move(q, target, message, now)
             else:
                 self._tell(q, "deferred", message, now, message.due_at)

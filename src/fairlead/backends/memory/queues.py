@@ -36,6 +36,7 @@ class Queues(Core):
         queue = self._queue(name)
         self._to_sweep(queue)
         queue.messages.clear()
+        queue.remembered.clear()
         if reset:
             queue.totals.clear()
             queue.minutes.clear()
@@ -47,11 +48,16 @@ class Queues(Core):
         if queue is None:
             return False
         self._to_sweep(queue)
+        for other in self._by_name():
+            for message in other.messages.values():
+                if message.died_in is queue:
+                    message.died_in = None
         return True
 
     def _to_sweep(self, queue: Queue) -> None:
         """Out of sight at once; members leave their groups when they are swept (§12.13)."""
         self._state.purged.append([message for _, message in sorted(queue.messages.items())])
+        self._state.forgotten.append(len(queue.remembered))
 
     # --- policies ----------------------------------------------------------------------------
     @op

@@ -8,13 +8,14 @@ from fairlead import errors, limits
 from fairlead.backends import base
 from fairlead.backends.memory.choice import choose, retry_after
 from fairlead.backends.memory.core import op
+from fairlead.backends.memory.remembering import Remembering
 from fairlead.backends.memory.state import Queue, Rate
 from fairlead.backends.memory.verbs import Verbs
 
 EXPIRED = "lease expired with no attempts left"
 
 
-class Receiving(Verbs):
+class Receiving(Verbs, Remembering):
     @op
     def receive(
         self, queue: str, args: base.Receive, memory: base.Memory, now: int | None
@@ -40,6 +41,7 @@ class Receiving(Verbs):
             message.permit = args.permit
             message.begun = 1 if q.policy(channel).ordered else message.begun
             message.progress = message.note = None
+            message.first_at = now if message.first_at is None else message.first_at
             told = {"attempts": message.attempts, "deliveries": message.deliveries}
             self._tell(q, "leased", message, now, data=told)
         q.count(now, "delivered", len(chosen))
@@ -82,4 +84,5 @@ class Receiving(Verbs):
         for message in sorted(due, key=lambda m: (m.due_at, m.id))[:limit]:
             message.state = "r"
             done["promoted"] += 1
+        done["forgotten"] = self._forget(q, limit, now)
         return done

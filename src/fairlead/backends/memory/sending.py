@@ -10,11 +10,13 @@ from fairlead.backends import base
 from fairlead.backends.memory.core import op
 from fairlead.backends.memory.groups import Groups
 from fairlead.backends.memory.queues import Queues
-from fairlead.backends.memory.state import UNFINISHED, Message, Queue
+from fairlead.backends.memory.remembering import Remembering
+from fairlead.backends.memory.state import UNFINISHED, Message, Queue, Remembered
+from fairlead.backends.remembering import ONCE
 from fairlead.values import BODY_JSON
 
 
-class Sending(Queues, Groups):
+class Sending(Queues, Groups, Remembering):
     @op
     def send(
         self, queue: str, items: Sequence[base.SendRow], now: int | None
@@ -51,9 +53,17 @@ class Sending(Queues, Groups):
                 raise errors.BodyTooLarge(len(item[1]), q.columns["max_body"])
         last = {item[6]: i for i, item in enumerate(items) if item[6] is not None}
         plan: list[tuple[Message | None, str]] = []  # who holds the item's key, and what follows
+        firsts: dict[str, int] = {}  # of each name the item that is sent under it (§19.1)
+        earlier: dict[int, int] = {}  # the message that was sent under an item's name before
         for i, item in enumerate(items):
             holder = None if item[6] is None else q.find(None, item[6])
-            if last.get(item[6], i) != i:
+            known = None if item[16] is None else q.recall(ONCE, item[16], now)
+            if known is not None:
+                earlier[i] = known.id
+                plan.append((None, base.DUPLICATE))
+            elif item[16] is not None and firsts.setdefault(item[16], i) != i:
+                plan.append((None, base.DUPLICATE))
+            elif last.get(item[6], i) != i:
                 plan.append((None, base.COLLAPSED))
             elif holder is None or holder.state == "x":
                 plan.append((holder, base.SENT))
@@ -79,7 +89,11 @@ class Sending(Queues, Groups):
             for item, (holder, outcome) in zip(items, plan, strict=True)
         ]
         q.count(now, "sent", sum(new.values()))
-        return [(ids[last.get(item[6], i)], plan[i][1]) for i, item in enumerate(items)]
+        for once, i in firsts.items():
+            q.remembered[ONCE, once] = Remembered(now + items[i][17], ids[i])
+        for i, item in enumerate(items):
+            ids[i] = earlier.get(i, ids[last.get(item[6], firsts.get(item[16], i))])
+        return [(id, outcome) for id, (_, outcome) in zip(ids, plan, strict=True)]
 
     def _fits(self, q: Queue, channel: str, new: int) -> bool:
         bound = q.policy(channel).max_size
@@ -90,10 +104,10 @@ class Sending(Queues, Groups):
     ) -> int:
         if outcome == base.COLLAPSED:
             return 0
-        if holder is not None and outcome in (base.DUPLICATE, base.REFUSED):
-            return holder.id
+        if outcome in (base.DUPLICATE, base.REFUSED):
+            return 0 if holder is None else holder.id
         (channel, body, is_json, rank, due, delay, key, _) = item[:8]
-        (version, type_, headers, lease_us, max_attempts, expires, max_wait, group) = item[8:]
+        (version, type_, headers, lease_us, max_attempts, expires, max_wait, group) = item[8:16]
         if expires is None:
             expires = q.columns["expires_us"]
         message = Message(

@@ -84,6 +84,7 @@ class Message:
     progress: int | None = None  # millionths
     note: str | None = None
     died_in: Queue | None = None  # the queue it was dead-lettered from
+    first_at: int | None = None  # when it was first leased
 
     def schedule(self, due_at: int, now: int) -> None:
         """§2.1."""
@@ -118,7 +119,7 @@ class Message:
         return (
             m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, m.priority, m.due_at,
             m.created_at, m.attempts, m.deliveries, m.memo, m.lease_until, m.json | m.begun << 3,
-            m.recovered, m.group and m.group.name,
+            m.recovered, m.group and m.group.name, m.died_in and m.died_in.name, m.first_at,
         )
         # fmt: on
 
@@ -214,6 +215,14 @@ class Permit:
     expires_at: int
 
 
+class Remembered(NamedTuple):
+    """§19: the first message of a name, or a value."""
+
+    expires_at: int
+    id: int = 0
+    value: bytes = b""
+
+
 @dataclass(slots=True)
 class Queue:
     name: str
@@ -226,6 +235,10 @@ class Queue:
     totals: Counter[str] = field(default_factory=Counter[str])
     minutes: dict[int, Counter[str]] = field(default_factory=dict[int, Counter[str]])
     failures: list[Failure] = field(default_factory=list[Failure])
+    # By kind (backends/remembering.py) and name.
+    remembered: dict[tuple[str, str], Remembered] = field(
+        default_factory=dict[tuple[str, str], Remembered]
+    )
 
     def select(self, states: str, channel: str | None = None) -> list[Message]:
         """The messages in any of these states, by id."""
@@ -239,6 +252,10 @@ class Queue:
         if id is not None:
             return self.messages.get(id)
         return next((m for m in self.messages.values() if m.key == key), None)
+
+    def recall(self, kind: str, name: str, now: int) -> Remembered | None:
+        found = self.remembered.get((kind, name))
+        return found if found is not None and found.expires_at > now else None
 
     def count(self, now: int, counter: str, by: int = 1) -> None:
         if by:
@@ -281,6 +298,7 @@ class State:
     permits: dict[int, Permit] = field(default_factory=dict[int, Permit])
     # What maintenance has yet to sweep, per purge or drop.
     purged: list[list[Message]] = field(default_factory=list[list[Message]])
+    forgotten: list[int] = field(default_factory=list[int])  # of what was remembered, likewise
     groups: list[Group] = field(default_factory=list[Group])  # closed ones too, by id
     # Groups that lost a member since they were judged, and when.
     marks: dict[Group, int] = field(default_factory=dict[Group, int])

@@ -138,6 +138,7 @@ class Verbs(Core):
         queue: str,
         leases: Sequence[Lease],
         lease_us: int | None,
+        exact: bool,
         strict: bool,
         now: int | None,
     ) -> tuple[list[int], int | None]:
@@ -145,7 +146,11 @@ class Verbs(Core):
         now = self._now(now)
         until: int | None = None
         for message in leased:
-            until = max(message.lease_until or 0, now + q.lease_us(message, lease_us))
+            until = now + q.lease_us(message, lease_us)
+            if exact:
+                message.permit = None
+            else:
+                until = max(message.lease_until or 0, until)
             message.lease_until = until
         return lost, until
 

@@ -35,6 +35,7 @@ from fairlead.backends.mysql.calling import (
     text,
 )
 from fairlead.backends.mysql.groups import Groups
+from fairlead.backends.mysql.remembering import Remembering
 from fairlead.backends.mysql.schedules import Schedules
 from fairlead.backends.mysql.schema import CLIENT
 from fairlead.backends.mysql.sending import send_many
@@ -45,7 +46,13 @@ PORTION = 10_000  # leases in one CALL
 _QUEUE_KEYS = ("name", "created_at", *QUEUE_DEFAULTS)
 
 
-class MysqlBackend(Groups, Schedules):
+def _answer(row: Row) -> tuple[int, str]:
+    """What became of one send."""
+    outcome = text(row[1])
+    return 0 if outcome == base.FULL else row[0], outcome
+
+
+class MysqlBackend(Groups, Schedules, Remembering):
     dialect = "mysql"
 
     def __init__(self, prefix: str = "fairlead_") -> None:
@@ -112,12 +119,17 @@ class MysqlBackend(Groups, Schedules):
                 return []
             return (yield from send_many(self._sql, self.prefix, queue, items, now))
         (channel, body, is_json, rank, due, delay, key, conflict) = items[0][:8]
-        (version, type_, headers, lease, max_attempts, expires, max_wait, group) = items[0][8:]
+        (version, type_, headers, lease, max_attempts, expires, max_wait, group) = items[0][8:16]
+        if items[0][16] is not None:
+            once = (in_bytes(items[0][16]), items[0][17], queue.encode(), channel.encode())
+            what = (body, is_json, rank, due, delay, version, in_bytes(type_), headers)
+            params = (*once, *what, lease, max_attempts, expires, in_bytes(group), now)
+            rows = yield self.call("send_once", 17), params
+            return [_answer(rows[0])]
         names = (queue.encode(), channel.encode(), body, is_json, rank, due, delay, in_bytes(key))
         rest = (headers, lease, max_attempts, expires, max_wait, in_bytes(group), now)
         rows = yield self._send_one, (*names, conflict, version, in_bytes(type_), *rest)
-        id, outcome = rows[0][0], text(rows[0][1])
-        return [(0 if outcome == base.FULL else id, outcome)]
+        return [_answer(rows[0])]
 
     def receive(self, queue: str, args: Receive, memory: Memory, now: int | None) -> Op[Received]:
         types = args.types
@@ -240,10 +252,11 @@ class MysqlBackend(Groups, Schedules):
         queue: str,
         leases: Sequence[Lease],
         lease_us: int | None,
+        exact: bool,
         strict: bool,
         now: int | None,
     ) -> Op[tuple[list[int], int | None]]:
-        options = {"lease_us": lease_us, "strict": int(strict), "now": now}
+        options = {"lease_us": lease_us, "exact": exact or None, "strict": int(strict), "now": now}
         lost, until = yield from self._verb("extend", queue, leases, **options)
         return lost, until
 
@@ -292,6 +305,11 @@ class MysqlBackend(Groups, Schedules):
     ) -> Op[int]:
         options = given(delay_us=delay_us, now=now)
         rows = yield self.call("redrive", 4), (queue.encode(), in_bytes(to), limit, options)
+        return rows[0][0]
+
+    def move(self, queue: str, to: str | None, limit: int, now: int | None) -> Op[int]:
+        options = given(now=now)
+        rows = yield self.call("move", 4), (queue.encode(), in_bytes(to), limit, options)
         return rows[0][0]
 
     def discard(self, queue: str, state: str, limit: int, now: int | None) -> Op[int]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from fairlead.backends.base import Lease, Row
+from fairlead.backends.base import ROW, Lease, Row
 
 
 def text(value: Any) -> Any:
@@ -37,14 +37,15 @@ def lease_list(leases: Sequence[Lease]) -> str:
 
 def message_row(row: Row) -> Row:
     """A message's columns (base.ROW), with its names as text."""
-    (id, channel, body, headers, key, version, type_, *rest, group) = row
-    return (id, text(channel), body, headers, text(key), version, text(type_), *rest, text(group))
+    (id, channel, body, headers, key, version, type_, *rest, group, origin, first_at) = row
+    sent = (id, text(channel), body, headers, text(key), version, text(type_))
+    return (*sent, *rest, text(group), text(origin), first_at)
 
 
 def peek_row(row: Row) -> Row:
     """base.PEEK_ROW."""
-    state, result, error, *rest, note = row[17:]
-    return (*message_row(row[:17]), text(state), result, text(error), *rest, text(note))
+    state, result, error, *rest, note = row[len(ROW) :]
+    return (*message_row(row[: len(ROW)]), text(state), result, text(error), *rest, text(note))
 
 
 class Caller:

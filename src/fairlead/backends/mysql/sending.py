@@ -21,6 +21,7 @@ from fairlead.backends import base
 from fairlead.backends.base import BEGIN, Op, SendRow
 from fairlead.backends.catalogue import Catalogue
 from fairlead.backends.mysql.literals import literal
+from fairlead.backends.mysql.remembering import Names, give, take
 from fairlead.errors import BodyTooLarge, DatabaseBusy, QueueNotFound
 
 ROWS = 1000  # of one INSERT
@@ -54,7 +55,7 @@ class Sender:
         those, end with a group.
         """
         (channel, body, is_json, rank, due, delay, key, _) = item[:8]
-        (version, type_, headers, lease_us, max_attempts, expires, max_wait, group) = item[8:]
+        (version, type_, headers, lease_us, max_attempts, expires, max_wait, group) = item[8:16]
         due = self.now + delay if due is None else due
         if max_wait is not None:
             due = min(due, (self.now if created is None else created) + max_wait)
@@ -113,6 +114,9 @@ def send_many(
             raise BodyTooLarge(len(item[1]), sender.max_body)
     last = {item[6]: i for i, item in enumerate(items) if item[6] is not None}
     groups = sorted({item[15] for item in items if item[15] is not None}, key=str.encode)
+    names = Names.of(items)
+    if names.firsts:
+        yield from take(prefix, names, items, sender.lane, sender.now)
     if groups:
         # Their rows before any message; those that are not there are made once they are needed.
         yield from _join(prefix, sender, queue, groups, create=False)
@@ -120,11 +124,13 @@ def send_many(
     if last:
         yield sql.savepoint, ()
     for _ in range(TRIES):
-        plan = _plan(items, last, (yield from _holders(sql, sender, list(last))))
+        plan = _plan(items, last, (yield from _holders(sql, sender, list(last))), names)
         if any(outcome == base.CONFLICT for _, outcome in plan.outcomes):
+            yield from give(prefix, names, sender.lane, None)
             return plan.outcomes
         full = yield from _full(prefix, sender, items, plan)
         if full:
+            yield from give(prefix, names, sender.lane, None)
             return [
                 (0, base.FULL if i in full else outcome)
                 for i, (_, outcome) in enumerate(plan.outcomes)
@@ -147,23 +153,30 @@ def send_many(
             yield sql.count_sent, (sender.queue_id, minute, len(plan.new))
         if groups or sender.events:
             yield from _tell(prefix, sender, items, plan)
+        yield from give(prefix, names, sender.lane, plan.outcomes)
         return [
-            (plan.outcomes[last.get(item[6], i)][0], plan.outcomes[i][1])
+            (names.id(last.get(item[6], i), item[16], plan.outcomes), plan.outcomes[i][1])
             for i, item in enumerate(items)
         ]
+    yield from give(prefix, names, sender.lane, None)
     raise DatabaseBusy("other senders of the same keys came first again and again; try again")
 
 
 def _plan(
-    items: Sequence[SendRow], last: dict[str, int], holders: dict[str, tuple[int, str]]
+    items: Sequence[SendRow],
+    last: dict[str, int],
+    holders: dict[str, tuple[int, str]],
+    names: Names,
 ) -> Plan:
-    """docs/semantics.md, 3.2."""
+    """docs/semantics.md, 3.2 and 19.1."""
     plan = Plan([])
     for i, item in enumerate(items):
         key, on_conflict = item[6], item[7]
         id, state = holders.get(key, (0, "x")) if key is not None else (0, "x")
         if key is not None and last[key] != i:
             plan.outcomes.append((0, base.COLLAPSED))
+        elif names.duplicate(i, item[16]):
+            plan.outcomes.append((0, base.DUPLICATE))
         elif state == "x":
             plan.outcomes.append((0, base.SENT))
             plan.new.append(i)

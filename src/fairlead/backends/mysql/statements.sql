@@ -63,7 +63,7 @@ ON DUPLICATE KEY UPDATE version = VALUES(version), channel = VALUES(channel), `r
     lease_us = VALUES(lease_us), max_attempts = VALUES(max_attempts), type = VALUES(type),
     headers = VALUES(headers), body = VALUES(body), group_id = VALUES(group_id), progress = NULL,
     note = NULL, attempts = 0, memo = NULL, error = NULL,
-    result = NULL, recovered = 0, begun = 0, state = VALUES(state)
+    result = NULL, recovered = 0, begun = 0, first_at = 0, state = VALUES(state)
 
 -- name: first_id()
 SELECT LAST_INSERT_ID()

@@ -30,6 +30,7 @@ from fairlead.backends.postgres.groups import Groups
 from fairlead.backends.postgres.insight import Insight
 from fairlead.backends.postgres.literals import leases, numbers, queue_dict, send_params, texts
 from fairlead.backends.postgres.memory import START, Hint, Hints
+from fairlead.backends.postgres.remembering import Remembering
 from fairlead.backends.postgres.schedules import Schedules
 from fairlead.backends.postgres.verbs import Verbs
 from fairlead.errors import BodyTooLarge, SchemaOutdated
@@ -49,7 +50,7 @@ def _order(row: Row) -> tuple[int, int, int]:
     return -row[7], row[8], row[0]
 
 
-class PostgresBackend(Verbs, Insight, Groups, Schedules):
+class PostgresBackend(Verbs, Insight, Groups, Schedules, Remembering):
     dialect = "postgresql"
 
     def __init__(self, schema: str = "fairlead") -> None:
@@ -117,7 +118,7 @@ class PostgresBackend(Verbs, Insight, Groups, Schedules):
 
     def queues(self, name: str | None) -> Op[list[dict[str, Any]]]:
         rows = yield self.statements["queues"], (name,)
-        return [queue_dict(row[0]) for row in rows]
+        return [queue_dict(*row) for row in rows]
 
     def queue_purge(self, name: str, reset: bool, now: int | None) -> Op[None]:
         yield self.statements["queue_purge"], (name, int(reset), now)
@@ -147,6 +148,12 @@ class PostgresBackend(Verbs, Insight, Groups, Schedules):
         if len(items) == 1 and items[0][6] is None:
             row = items[0]
             params = (queue, *row[:6], *row[8:14])
+            if row[16] is not None:
+                if row[15] is None and queue not in self._special:
+                    sent = yield self.statements["send_once"], (*params, *row[16:], now)
+                    if sent:
+                        return sent
+                return (yield self.statements["send_rows"], send_params(queue, items, now))
             if row[15] is None and queue not in self._special:
                 sent = yield self.statements["send_plain"], (*params, now)
                 if sent:
@@ -156,7 +163,7 @@ class PostgresBackend(Verbs, Insight, Groups, Schedules):
                     self._special.clear()
                 self._special.add(queue)
             return (yield self.statements["send_one"], (*params, row[15], now))
-        if len(items) >= BULK and not any(item[6] or item[15] for item in items):
+        if len(items) >= BULK and not any(item[6] or item[15] or item[16] for item in items):
             sent = yield from self._send_bulk(queue, items, now)
             if sent is not None:
                 return sent

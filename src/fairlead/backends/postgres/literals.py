@@ -43,8 +43,8 @@ def leases(leases: Sequence[Lease]) -> tuple[str, str]:
 def send_params(queue: str, items: Sequence[SendRow], now: int | None) -> tuple[Any, ...]:
     """The parameters of send_rows."""
     columns = list(zip(*items, strict=True))
-    text = {i: or_none(list(columns[i])) for i in (6, 9, 10, 15)}
-    numeric = {i: array(columns[i]) for i in (2, 3, 4, 5, 8, 11, 12, 13, 14)}
+    text = {i: or_none(list(columns[i])) for i in (6, 9, 10, 15, 16)}
+    numeric = {i: array(columns[i]) for i in (2, 3, 4, 5, 8, 11, 12, 13, 14, 17)}
     return (
         queue,
         list(columns[0]),
@@ -63,10 +63,12 @@ def send_params(queue: str, items: Sequence[SendRow], now: int | None) -> tuple[
         numeric[13],
         numeric[14],
         text[15],
+        text[16],
+        numeric[17],
         now,
     )
 
 
-def queue_dict(text: str) -> dict[str, Any]:
-    row = json.loads(text)
+def queue_dict(text: str, meta: str | None = None) -> dict[str, Any]:
+    row = {**json.loads(text), "meta": meta}
     return {key: row[key] for key in _QUEUE_KEYS}

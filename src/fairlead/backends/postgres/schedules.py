@@ -55,7 +55,8 @@ class Schedules:
     ) -> Op[int | None]:
         messages: tuple[Any, ...] = (row.queue, *_NO_MESSAGES, now)
         if items:
-            messages = send_params(row.queue, items, now)
+            *given, _, _, _ = send_params(row.queue, items, now)  # a tick has a key, and no `once`
+            messages = (*given, now)
         claim = (row.name, row.revision, next_at, tick)
         rows = yield self.statements["schedule_fire"], (*claim, *messages)
         return rows[0][0]

@@ -5,7 +5,8 @@
 -- fragment: row
 m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at, m.created_at, m.attempts,
 m.deliveries, m.memo, CASE WHEN m.state <> 'h' THEN m.lease_until END, (m.json | (m.begun::int << 3))::smallint, m.recovered::int,
-(SELECT g.name FROM fairlead.group_ g WHERE g.id = m.group_id), m.state::text, m.result, m.error,
+(SELECT g.name FROM fairlead.group_ g WHERE g.id = m.group_id),
+(SELECT o.name FROM fairlead.queue o WHERE o.id = m.origin), m.first_at, m.state::text, m.result, m.error,
 m.finished_at, m.expires_at, m.max_attempts, m.progress, m.note
 
 -- fragment: policy
@@ -33,7 +34,8 @@ SELECT fairlead.queue_create(:queue::text, :settings::text::jsonb, :now::bigint)
 SELECT 1 FROM (SELECT fairlead.queue_set(:queue::text, :settings::text::jsonb, :now::bigint)) x
 
 -- name: queues(queue)
-SELECT to_jsonb(q)::text FROM fairlead.queue q WHERE :queue::text IS NULL OR q.name = :queue::text ORDER BY q.name
+SELECT to_jsonb(q)::text, (SELECT x.meta FROM fairlead.queue_meta x WHERE x.queue_id = q.id)
+FROM fairlead.queue q WHERE :queue::text IS NULL OR q.name = :queue::text ORDER BY q.name
 
 -- name: queue_purge(queue, reset, now)
 SELECT 1 FROM (SELECT fairlead.queue_purge(:queue::text, :reset::int <> 0, :now::bigint)) x
@@ -86,16 +88,53 @@ WITH a AS (
   INSERT INTO fairlead.tally (queue_id, at, sent) SELECT q.id, a.now, 1 FROM q, a)
 SELECT m.id, CASE WHEN q.wanted THEN 's' || pg_notify('fairlead', a.queue)::text ELSE 's' END FROM m, q, a
 
+-- name: send_once(queue, channel, body, json, rank, due, delay, version, type, headers, lease, max_attempts, expires, once, once_us, now)
+-- The same with a name (docs/semantics.md §19): a duplicate is answered from a look, without a lock. No row
+-- back: send_rows has to say why not; perhaps somebody else came first while this waited.
+WITH a AS (
+  SELECT :queue::text AS queue, :channel::text AS channel, :body::bytea AS body, :json::int AS json, :rank::int AS rank,
+    :due::bigint AS due, :delay::bigint AS delay, :version::int AS version, :type::text AS type, :headers::bytea AS headers,
+    :lease::bigint AS lease, :max_attempts::int AS max_attempts, :expires::bigint AS expires, :once::text AS once,
+    :once_us::bigint AS once_us, fairlead.now_us(:now::bigint) AS now OFFSET 0
+), q AS (
+  SELECT o.id, o.lane, o.expires_us, statement_timestamp() > transaction_timestamp() + interval '5 ms' OR EXISTS (
+      SELECT 1 FROM fairlead.sleeper s WHERE s.queue IN (a.queue, '') AND s.until > a.now) AS wanted,
+    (SELECT CASE WHEN r.expires_at > a.now THEN r.message_id END FROM fairlead.remembered r
+      WHERE r.lane = o.lane AND r.kind = 'o' AND r.name = a.once) AS held
+  FROM fairlead.queue o, a
+  WHERE o.name = a.queue AND o.max_size IS NULL AND o.events = 0 AND octet_length(a.body) <= o.max_body
+    AND NOT EXISTS (SELECT 1 FROM fairlead.policy p WHERE p.queue_id = o.id AND p.max_size IS NOT NULL)
+), n AS (
+  INSERT INTO fairlead.remembered AS r (lane, kind, name, message_id, expires_at)
+  SELECT q.lane, 'o', a.once, nextval('fairlead.message_id'), a.now + a.once_us FROM q, a WHERE q.held IS NULL
+  ON CONFLICT (lane, kind, name) DO UPDATE SET message_id = excluded.message_id, expires_at = excluded.expires_at
+    WHERE r.expires_at <= (SELECT a.now FROM a)
+  RETURNING r.message_id
+), m AS (
+  INSERT INTO fairlead.message (id, due_at, created_at, lease_us, expires_at, lane, rank, version, max_attempts, json,
+      state, channel, type, body, headers)
+  SELECT n.message_id, coalesce(a.due, a.now + a.delay), a.now, a.lease, a.now + coalesce(a.expires, q.expires_us), q.lane,
+    a.rank, a.version, a.max_attempts, a.json,
+    CASE WHEN coalesce(a.due, a.now + a.delay) <= a.now THEN 'r'::"char" ELSE 's'::"char" END, a.channel, a.type, a.body,
+    a.headers
+  FROM n, q, a RETURNING id
+), t AS (
+  INSERT INTO fairlead.tally (queue_id, at, sent) SELECT q.id, a.now, 1 FROM m, q, a)
+SELECT m.id, CASE WHEN q.wanted OR clock_timestamp() > statement_timestamp() + interval '5 ms' -- it has waited
+  THEN 's' || pg_notify('fairlead', a.queue)::text ELSE 's' END FROM m, q, a
+UNION ALL SELECT q.held, 'd' FROM q WHERE q.held IS NOT NULL
+
 -- name: send_one(queue, channel, body, json, rank, due, delay, version, type, headers, lease, max_attempts, expires, group, now)
 SELECT * FROM fairlead.send_one(:queue::text, :channel::text, :body::bytea, :json::int, :rank::int, :due::bigint,
   :delay::bigint, :version::int, :type::text, :headers::bytea, :lease::bigint, :max_attempts::int,
   :expires::bigint, :group::text, :now::bigint)
 
--- name: send_rows(queue, channels, bodies, json, ranks, dues, delays, keys, conflicts, versions, types, headers, leases, max_attempts, expires, max_waits, groups, now)
+-- name: send_rows(queue, channels, bodies, json, ranks, dues, delays, keys, conflicts, versions, types, headers, leases, max_attempts, expires, max_waits, groups, onces, once_us, now)
 SELECT * FROM fairlead.send_rows(:queue::text, :channels::text[], :bodies::bytea[], :json::text::int[],
   :ranks::text::int[], :dues::text::bigint[], :delays::text::bigint[], :keys::text[], :conflicts::text,
   :versions::text::int[], :types::text[], :headers::bytea[], :leases::text::bigint[],
-  :max_attempts::text::int[], :expires::text::bigint[], :max_waits::text::bigint[], :groups::text[], :now::bigint)
+  :max_attempts::text::int[], :expires::text::bigint[], :max_waits::text::bigint[], :groups::text[],
+  :onces::text[], :once_us::text::bigint[], :now::bigint)
 
 -- name: send_open(queue, n, now)
 SELECT lane, now, max_body, expires_us, bulk::int, ids[1], ids[array_upper(ids, 1)], array_to_string(
@@ -133,9 +172,9 @@ SELECT unnest(fairlead.defer_rows(:queue::text, :ids::text::bigint[], :deliverie
 SELECT unnest(fairlead.fail_rows(:queue::text, :ids::text::bigint[], :deliveries::text::int[], :error::text,
   :delay::bigint, :details::bytea, :reference::text, :kill::int <> 0, :strict::int <> 0, :now::bigint))
 
--- name: extend(queue, ids, deliveries, lease, strict, now)
+-- name: extend(queue, ids, deliveries, lease, exact, strict, now)
 SELECT array_to_string(lost, ','), lease_until FROM fairlead.extend_rows(:queue::text, :ids::text::bigint[],
-  :deliveries::text::int[], :lease::bigint, :strict::int <> 0, :now::bigint)
+  :deliveries::text::int[], :lease::bigint, :exact::int <> 0, :strict::int <> 0, :now::bigint)
 
 -- name: release(queue, ids, deliveries, strict, now)
 SELECT unnest(fairlead.release_rows(:queue::text, :ids::text::bigint[], :deliveries::text::int[], :strict::int <> 0, :now::bigint))
@@ -149,6 +188,9 @@ SELECT fairlead.cancel_row(:queue::text, :id::bigint, :key::text, :force::int <>
 
 -- name: reschedule(queue, id, key, due, delay, rank, now)
 SELECT fairlead.reschedule_row(:queue::text, :id::bigint, :key::text, :due::bigint, :delay::bigint, :rank::int, :now::bigint)
+
+-- name: move(queue, to, limit, now)
+SELECT fairlead.move(:queue::text, :to::text, :limit::int, :now::bigint)
 
 -- name: redrive(queue, to, limit, delay, now)
 SELECT fairlead.redrive(:queue::text, :to::text, :limit::int, :delay::bigint, :now::bigint)
@@ -328,6 +370,15 @@ SELECT fairlead.schedule_fire(:name::text, :revision::bigint, :next_at::bigint, 
 -- name: schedule_fail(name, revision, error, look_at)
 UPDATE fairlead.schedule SET revision = revision + 1, error = :error::text, look_at = :look_at::bigint
 WHERE name = :name::text AND revision = :revision::bigint AND paused = 0
+
+-- name: remember(queue, name, value, keep, now)
+SELECT 1 FROM (SELECT fairlead.remember_row(:queue::text, :name::text, :value::bytea, :keep::bigint, :now::bigint)) x
+
+-- name: recall(queue, name, now)
+-- (The time is no condition, or the planner may walk the index of times.)
+SELECT (SELECT CASE WHEN r.expires_at > fairlead.now_us(:now::bigint) THEN r.value END FROM fairlead.remembered r
+  WHERE r.lane = q.lane AND r.kind = 'v' AND r.name = :name::text)
+FROM fairlead.queue_row(:queue::text) q
 
 -- name: outcomes(queue, ids, keys, now)
 -- A message that died here and went to the dead-letter queue still counts as dead here.

@@ -118,12 +118,13 @@ class Verbs:
         queue: str,
         leases: Sequence[Lease],
         lease_us: int | None,
+        exact: bool,
         strict: bool,
         now: int | None,
     ) -> Op[tuple[list[int], int | None]]:
         rows = yield (
             self.statements["extend"],
-            (queue, *pairs(leases), lease_us, int(strict), now),
+            (queue, *pairs(leases), lease_us, int(exact), int(strict), now),
         )
         lost, until = rows[0]
         return [int(id) for id in lost.split(",")] if lost else [], until
@@ -173,6 +174,10 @@ class Verbs:
         self, queue: str, to: str | None, limit: int, delay_us: int, now: int | None
     ) -> Op[int]:
         rows = yield self.statements["redrive"], (queue, to, limit, delay_us, now)
+        return rows[0][0]
+
+    def move(self, queue: str, to: str | None, limit: int, now: int | None) -> Op[int]:
+        rows = yield self.statements["move"], (queue, to, limit, now)
         return rows[0][0]
 
     def discard(self, queue: str, state: str, limit: int, now: int | None) -> Op[int]:

@@ -11,8 +11,10 @@ from fairlead.backends.sqlite.events import Events
 from fairlead.backends.sqlite.groups import Groups
 from fairlead.backends.sqlite.insight import Insight
 from fairlead.backends.sqlite.messages import Messages
+from fairlead.backends.sqlite.moving import Moving
 from fairlead.backends.sqlite.queues import Queues
 from fairlead.backends.sqlite.receiving import Receiving
+from fairlead.backends.sqlite.remembering import Remembering
 from fairlead.backends.sqlite.schedules import Schedules
 from fairlead.backends.sqlite.sending import INSERTS, MEMBER_INSERTS, Sending
 from fairlead.backends.sqlite.verbs import Verbs
@@ -61,7 +63,19 @@ UNAVAILABLE = {
 
 
 class SqliteBackend(
-    Queues, Sending, Receiving, Verbs, Messages, Groups, Batches, Schedules, Insight, Events, Care
+    Queues,
+    Sending,
+    Receiving,
+    Verbs,
+    Messages,
+    Moving,
+    Groups,
+    Batches,
+    Schedules,
+    Remembering,
+    Insight,
+    Events,
+    Care,
 ):
     """Every operation of ``base.Backend`` as statements for SQLite 3.35 or later."""
 

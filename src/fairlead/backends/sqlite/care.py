@@ -117,12 +117,12 @@ class Care:
             yield SQL.promote, (queue.lane, queue.now, limit)
             promoted = yield from changed()
             yield from count(queue.id, queue.now, counted)
-            deleted, gates = yield from _forget(queue, limit)
+            deleted, others = yield from _forget(queue, limit)
             activated += promoted
             recovered += ready
             killed += dead
             purged += sum(deleted)
-            more = more or max(expired, lapsed, promoted, gates, *deleted) >= limit
+            more = more or max(expired, lapsed, promoted, others, *deleted) >= limit
         swept, unswept = yield from _sweep_lanes(limit, ended)
         yield from close_ended(ended, now)
         rest: list[int] = []
@@ -141,7 +141,7 @@ class Care:
 
 
 def _forget(queue: Queue, limit: int) -> Op[tuple[list[int], int]]:
-    """Delete what a queue has kept for long enough: rows by kind, and gates."""
+    """Delete what a queue has kept for long enough: rows by kind, and the most of others."""
     done = queue.retention_us or limits.RESULT_RETENTION
     yield SQL.forget_done, (queue.lane, queue.now - done, limit)
     deleted = [(yield from changed())]
@@ -153,10 +153,12 @@ def _forget(queue: Queue, limit: int) -> Op[tuple[list[int], int]]:
         deleted.append((yield from changed()))
     yield SQL.idle_gates, (queue.id, queue.now, limit)
     gates = yield from changed()
+    yield SQL.forget, (queue.lane, queue.now, limit)
+    names = yield from changed()
     cutoff = queue.now - limits.HISTORY_RETENTION
     yield SQL.fold_history, (queue.id, cutoff - cutoff % MINUTE)
     yield SQL.drop_folded, (queue.id, cutoff - cutoff % MINUTE)
-    return deleted, gates
+    return deleted, max(gates, names)
 
 
 def _sweep_lanes(limit: int, ended: Ended) -> Op[tuple[int, bool]]:
@@ -171,7 +173,8 @@ def _sweep_lanes(limit: int, ended: Ended) -> Op[tuple[int, bool]]:
         rows = yield SQL.sweep_lane, (lane, limit)
         ended.left(row[0] for row in rows)
         swept += len(rows)
-        if len(rows) >= limit:
+        yield SQL.forget_lane, (lane, limit)
+        if max(len(rows), (yield from changed())) >= limit:
             more = True
         else:
             yield SQL.drop_lane, (lane,)

@@ -26,6 +26,7 @@ CATALOGUE = (
     "groups",
     "events",
     "schedules",
+    "remembering",
     "insight",
     "care",
 )

@@ -18,6 +18,7 @@ class Queues:
             return False
         lanes = yield SQL.new_lane, ()
         yield SQL.create_queue, (name, lanes[0][0], now, *values)
+        yield from _set_meta(name, columns)
         return True
 
     def queue_set(self, name: str, columns: Mapping[str, Value], now: int | None) -> Op[None]:
@@ -26,15 +27,16 @@ class Queues:
         rows = yield SQL.queue, (name,)
         if not rows:
             raise QueueNotFound(name)
-        before = dict(zip(SETTINGS, rows[0][2:], strict=True))
+        before = dict(zip(SETTINGS, rows[0][2:-1], strict=True))
         yield SQL.set_queue, (name, *_settings(before, columns))
+        yield from _set_meta(name, columns)
 
     def queues(self, name: str | None) -> Op[list[dict[str, Any]]]:
         if name is None:
             rows = yield SQL.queues, ()
         else:
             rows = yield SQL.queue, (name,)
-        columns = ("name", "created_at", *SETTINGS)
+        columns = ("name", "created_at", *SETTINGS, "meta")
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def queue_purge(self, name: str, reset: bool, now: int | None) -> Op[None]:
@@ -54,6 +56,7 @@ class Queues:
         except QueueNotFound:
             return False
         yield SQL.retire_lane, (queue.lane, queue.now)
+        yield SQL.clear_meta, (name,)
         for statement in (
             SQL.drop_policies,
             SQL.drop_gates,
@@ -79,6 +82,13 @@ class Queues:
         yield BEGIN_READ
         found = yield from find(queue, now)
         return (yield SQL.channels, (found.id, found.lane, limit))
+
+
+def _set_meta(name: str, columns: Mapping[str, Value]) -> Op[None]:
+    if columns.get("meta") is not None:
+        yield SQL.set_meta, (name, columns["meta"])
+    elif "meta" in columns:
+        yield SQL.clear_meta, (name,)
 
 
 def _settings(before: Mapping[str, Value], columns: Mapping[str, Value]) -> tuple[Value, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from fairlead.backends.base import (
@@ -31,6 +32,7 @@ from fairlead.backends.sqlite.common import (
     json_of,
 )
 from fairlead.backends.sqlite.events import tell_due
+from fairlead.backends.sqlite.remembering import ONCE, remember_names, settle_names
 from fairlead.errors import BodyTooLarge
 
 # Rows per INSERT, largest first: a call of any size takes few statements, all of them prepared
@@ -41,6 +43,7 @@ MEMBER_INSERTS = {size: many_rows(SQL.insert_members, size, shared=2) for size i
 
 # Positions in a SendRow.
 CHANNEL, BODY, DUE, DELAY, KEY, ON_CONFLICT, GROUP = 0, 1, 4, 5, 6, 7, 15
+_key_of, _once_of = itemgetter(KEY), itemgetter(ONCE)  # neither is ever empty
 
 Outcome = tuple[int, str]
 Groups = dict[str, tuple[int, int | None]]  # name -> id, started_at
@@ -77,10 +80,15 @@ def send_items(queue: str, items: Sequence[SendRow], now: int | None) -> Op[list
             raise BodyTooLarge(len(item[BODY]), found.max_body)
     outcomes: list[Outcome] = [(0, SENT)] * len(items)
     verdict = Verdict(range(len(items)), {}, ())
-    if any(item[KEY] is not None for item in items):
+    firsts: Mapping[str, int] = {}
+    if any(map(_key_of, items)):
         verdict = yield from _settle_keys(found, items, outcomes)
         if any(outcome == CONFLICT for _, outcome in outcomes):
             return outcomes
+    if any(map(_once_of, items)):
+        firsts = yield from settle_names(found, items, outcomes)
+        fresh = [i for i in verdict.fresh if outcomes[i][1] == SENT]
+        verdict = Verdict(fresh, verdict.replaced, verdict.dead)
     if sized or found.max_size is not None:
         yield from _check_sizes(found, items, verdict.fresh, outcomes)
         if any(outcome == FULL for _, outcome in outcomes):
@@ -95,6 +103,8 @@ def send_items(queue: str, items: Sequence[SendRow], now: int | None) -> Op[list
         outcomes[i] = (id, SENT)
     if verdict.replaced:
         yield from _replace(found, items, verdict.replaced, groups)
+    if firsts:
+        yield from remember_names(found, items, firsts, outcomes)
     _follow_collapsed(items, outcomes)
     if found.events:
         created = [id for id, outcome in outcomes if outcome in (SENT, REPLACED)]
@@ -196,7 +206,7 @@ def columns(queue: Queue, item: SendRow, created_at: int) -> tuple[Any, ...]:
     `created_at` is that of the message it becomes, where the bound of its debounce starts (§14).
     """
     (channel, body, json, rank, due, delay, key, _, version) = item[:9]
-    (type, headers, lease_us, max_attempts, expires, max_wait, _) = item[9:]
+    (type, headers, lease_us, max_attempts, expires, max_wait) = item[9:15]
     if due is None:
         due = queue.now + delay
     if max_wait is not None:

@@ -167,6 +167,7 @@ class Verbs:
         queue: str,
         leases: Sequence[Lease],
         lease_us: int | None,
+        exact: bool,
         strict: bool,
         now: int | None,
     ) -> Op[tuple[list[int], int | None]]:
@@ -174,7 +175,8 @@ class Verbs:
         found = yield from find(queue, now)
         valid, lost = yield from _valid(found, leases)
         _refuse(queue, lost, strict)
-        rows: Rows = yield SQL.extend, (ids_of(valid), found.now, lease_us, found.lease_us)
+        extend = SQL.extend_exactly if exact else SQL.extend
+        rows: Rows = yield extend, (ids_of(valid), found.now, lease_us, found.lease_us)
         until: dict[int, int] = dict(rows)
         extended = [until[id] for id, _ in leases if id in until]
         return lost, extended[-1] if extended else None

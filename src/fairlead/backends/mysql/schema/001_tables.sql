@@ -41,6 +41,7 @@ CREATE TABLE IF NOT EXISTS fairlead_queue (
   channel_paused TINYINT NOT NULL DEFAULT 0,
   ordered TINYINT NOT NULL DEFAULT 0,
   max_size INT NULL,
+  meta MEDIUMBLOB NULL, -- the user's own: a JSON object
   UNIQUE KEY name (name)
 ) ENGINE = InnoDB;
 
@@ -107,6 +108,7 @@ CREATE TABLE IF NOT EXISTS fairlead_message (
   wake_at BIGINT NOT NULL DEFAULT 0, -- s: due_at, l: the lease's end, d and x: when it finished,
     -- h: of a group's work the delay counted from the closing, -1 if it has a time of its own
   permit BIGINT NOT NULL DEFAULT 0,
+  first_at BIGINT NOT NULL DEFAULT 0, -- when it was first leased; 0: never
   attempts INT NOT NULL DEFAULT 0,
   deliveries INT NOT NULL DEFAULT 0, -- leases ever given: the fencing token
   begun TINYINT NOT NULL DEFAULT 0, -- delivered under an ordered policy and not finished

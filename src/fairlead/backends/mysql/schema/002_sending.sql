@@ -78,7 +78,8 @@ put: BEGIN
                  created_at = v_created, state = v_new, wake_at = IF(v_new = 's', v_due, 0),
                  group_id = v_group, progress = NULL, note = NULL, lease_us = p_lease, max_attempts = p_max_attempts,
                  expires_at = v_now + COALESCE(p_expires, v_queue_expires),
-                 attempts = 0, memo = NULL, error = NULL, result = NULL, recovered = 0, begun = 0
+                 attempts = 0, memo = NULL, error = NULL, result = NULL, recovered = 0, begun = 0,
+                 first_at = 0
            WHERE id = v_holder;
           SET p_outcome = 'r';
           IF v_old_group IS NOT NULL AND v_locked <> 'd' AND NOT v_old_group <=> v_group THEN
@@ -177,24 +178,27 @@ END //
 
 -- The public options of a message, as JSON:
 --   channel priority delay at key on_conflict version type headers lease max_attempts expires json
---   group max_wait
+--   group max_wait once once_for
 -- Durations are seconds, `at` is seconds since the epoch. Usable from a trigger; gives the id.
 DROP PROCEDURE IF EXISTS fairlead_put //
 CREATE PROCEDURE fairlead_put(
   IN p_queue VARCHAR(255) CHARACTER SET utf8mb4, IN p_body LONGBLOB,
   IN p_options LONGTEXT CHARACTER SET utf8mb4, OUT p_id BIGINT
 )
-BEGIN
+put: BEGIN
   DECLARE v_outcome CHAR(1) CHARACTER SET ascii;
   DECLARE v_options LONGTEXT CHARACTER SET utf8mb4 DEFAULT COALESCE(p_options, '{}');
-  DECLARE v_channel, v_key, v_type, v_group LONGTEXT CHARACTER SET utf8mb4;
+  DECLARE v_channel, v_key, v_type, v_group, v_once LONGTEXT CHARACTER SET utf8mb4;
+  DECLARE v_once_us, v_now BIGINT DEFAULT NULL;
+  DECLARE v_lane INT DEFAULT NULL;
   DECLARE v_conflict VARCHAR(10) CHARACTER SET utf8mb4;
   DECLARE v_text VARCHAR(128) CHARACTER SET utf8mb4;
   IF v_options <> '{}' THEN
-    CALL fairlead_known_(v_options, 'channel,priority,delay,at,key,on_conflict,version,type,headers,lease,max_attempts,expires,json,group,max_wait,now');
+    CALL fairlead_known_(v_options, 'channel,priority,delay,at,key,on_conflict,version,type,headers,lease,max_attempts,expires,json,group,max_wait,once,once_for,now');
   END IF;
   SET v_channel = COALESCE(JSON_VALUE(v_options, '$.channel'), ''),
-      v_group = JSON_VALUE(v_options, '$.group'),
+      v_group = JSON_VALUE(v_options, '$.group'), v_once = JSON_VALUE(v_options, '$.once'),
+      v_once_us = ROUND(COALESCE(JSON_VALUE(v_options, '$.once_for'), 300) * 1000000),
       v_key = JSON_VALUE(v_options, '$.key'), v_type = JSON_VALUE(v_options, '$.type'),
       v_conflict = COALESCE(JSON_VALUE(v_options, '$.on_conflict'), 'error');
   IF v_conflict NOT IN ('error', 'ignore', 'replace') THEN
@@ -203,6 +207,16 @@ BEGIN
   END IF;
   CALL fairlead_named_(v_channel, v_key, v_type, v_group,
     LEAST(COALESCE(JSON_VALUE(v_options, '$.delay'), 0), COALESCE(JSON_VALUE(v_options, '$.max_wait'), 0)));
+  IF v_once IS NOT NULL THEN
+    IF v_key IS NOT NULL OR v_once_us <= 0 THEN
+      SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 45006, MESSAGE_TEXT =
+        'once goes without a key, and once_for is above 0';
+    END IF;
+    CALL fairlead_named_('', v_once, NULL, NULL, 0);
+    CALL fairlead_take_one_(v_once, v_once_us, p_queue, LENGTH(p_body), JSON_VALUE(v_options, '$.now'),
+      v_lane, v_now, p_id);
+    IF p_id IS NOT NULL THEN LEAVE put; END IF;
+  END IF;
   CALL fairlead_put_(p_queue, v_channel, p_body,
     COALESCE(JSON_VALUE(v_options, '$.json') IN ('1', 'true'), JSON_VALID(CONVERT(p_body USING utf8mb4)), 0),
     -COALESCE(JSON_VALUE(v_options, '$.priority'), 0),
@@ -211,8 +225,11 @@ BEGIN
     v_key, LEFT(v_conflict, 1), COALESCE(JSON_VALUE(v_options, '$.version'), 0), v_type,
     JSON_EXTRACT(v_options, '$.headers'), ROUND(JSON_VALUE(v_options, '$.lease') * 1000000),
     JSON_VALUE(v_options, '$.max_attempts'), ROUND(JSON_VALUE(v_options, '$.expires') * 1000000),
-    ROUND(JSON_VALUE(v_options, '$.max_wait') * 1000000), v_group, JSON_VALUE(v_options, '$.now'),
-    p_id, v_outcome);
+    ROUND(JSON_VALUE(v_options, '$.max_wait') * 1000000), v_group,
+    COALESCE(v_now, JSON_VALUE(v_options, '$.now')), p_id, v_outcome);
+  IF v_lane IS NOT NULL THEN
+    CALL fairlead_give_one_(v_once, v_lane, p_id, v_outcome);
+  END IF;
   IF v_outcome = 'e' THEN
     SET v_text = LEFT(v_key, 128);
     SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 45003, MESSAGE_TEXT = v_text;

@@ -150,7 +150,7 @@ receive: BEGIN
       ' wake_at = ', v_now, ' + ',
       COALESCE(p_lease, CONCAT('COALESCE(lease_us, ', v_lease, ')')), ', permit = ',
       COALESCE(p_permit, 0), ', attempts = attempts + 1, deliveries = deliveries + 1,',
-      ' progress = NULL, note = NULL',
+      ' progress = NULL, note = NULL, first_at = IF(first_at = 0, ', v_now, ', first_at)',
       IF(v_ordered = '', '', CONCAT(', begun = IF(channel IN (', v_ordered, '), 1, begun)')),
       ' WHERE id IN (', p_ids, ')');
     PREPARE fairlead_lease FROM @fairlead_sql;
@@ -193,6 +193,7 @@ receive: BEGIN
         NULLIF(v_recovered, 0), NULLIF(v_killed, 0), NULLIF(v_expired, 0), NULLIF(v_killed, 0));
     IF p_own AND LAST_INSERT_ID() MOD 512 = 0 THEN
       CALL fairlead_fold_(2000, v_now, v_count);
+      CALL fairlead_forget_names_(v_lane, v_now, 2000, v_count);
     END IF;
   END IF;
 END //
@@ -255,11 +256,13 @@ BEGIN
          IF(m.id IS NULL, v_lost, m.headers) AS headers, m.`key`,
          COALESCE(m.version, p_credit) AS version, m.type, -m.`rank` AS priority,
          COALESCE(m.due_at, v_retry) AS due_at, m.created_at, m.attempts, m.deliveries, m.memo,
-         m.wake_at AS lease_until, m.json | m.begun << 3 AS json, m.recovered, g.name AS `group`
+         m.wake_at AS lease_until, m.json | m.begun << 3 AS json, m.recovered, g.name AS `group`,
+         o.name AS origin, NULLIF(m.first_at, 0) AS first_at
     FROM JSON_TABLE(CONCAT('[', COALESCE(CONCAT(v_ids, ','), ''), '0]'), '$[*]'
            COLUMNS (n FOR ORDINALITY, id BIGINT PATH '$')) j
     LEFT JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
     LEFT JOIN fairlead_group g ON g.id = m.group_id
+    LEFT JOIN fairlead_queue o ON o.id = m.died_in
    ORDER BY j.n;
   IF v_own THEN COMMIT; END IF;
 END //
@@ -326,11 +329,13 @@ BEGIN
          CONVERT(m.headers USING utf8mb4) AS headers, CONVERT(m.`key` USING utf8mb4) AS `key`,
          m.version, CONVERT(m.type USING utf8mb4) AS type, -m.`rank` AS priority, m.due_at,
          m.created_at, m.attempts, m.deliveries, m.memo, m.wake_at AS lease_until, m.json | m.begun << 3 AS json, m.recovered,
-         CONVERT(g.name USING utf8mb4) AS `group`
+         CONVERT(g.name USING utf8mb4) AS `group`,
+         CONVERT(o.name USING utf8mb4) AS origin, NULLIF(m.first_at, 0) AS first_at
     FROM JSON_TABLE(CONCAT('[', COALESCE(v_ids, ''), ']'), '$[*]'
            COLUMNS (n FOR ORDINALITY, id BIGINT PATH '$')) j
     STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
     LEFT JOIN fairlead_group g ON g.id = m.group_id
+    LEFT JOIN fairlead_queue o ON o.id = m.died_in
    ORDER BY j.n;
   IF v_own THEN COMMIT; END IF;
 END //

@@ -319,7 +319,8 @@ BEGIN
   SELECT v_lost AS lost;
 END //
 
--- Options: lease (seconds) or lease_us; without one the message's, else the queue's.
+-- Options: lease (seconds) or lease_us; without one the message's, else the queue's. exact = 1: it may end
+-- earlier than before, and is taken off its permit, which would revive it.
 -- The second column is the new end of the last lease that was extended.
 DROP PROCEDURE IF EXISTS fairlead_extend //
 CREATE PROCEDURE fairlead_extend(
@@ -328,7 +329,7 @@ CREATE PROCEDURE fairlead_extend(
 )
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
-  DECLARE v_queue_id, v_lane, v_events, v_grouped, v_count INT;
+  DECLARE v_queue_id, v_lane, v_events, v_grouped, v_count, v_exact INT;
   DECLARE v_now, v_lease, v_default, v_until BIGINT DEFAULT NULL;
   DECLARE v_ids, v_lost LONGTEXT CHARACTER SET ascii;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
@@ -337,15 +338,17 @@ BEGIN
     RESIGNAL;
   END;
   CALL fairlead_open_(v_own);
-  CALL fairlead_verb_(p_queue, p_leases, p_options, 'lease,lease_us', v_queue_id, v_lane,
+  CALL fairlead_verb_(p_queue, p_leases, p_options, 'lease,lease_us,exact', v_queue_id, v_lane,
     v_events, v_now, v_ids, v_count, v_grouped, v_lost);
   IF v_count > 0 THEN
     SET v_lease = COALESCE(JSON_VALUE(p_options, '$.lease_us'),
-          ROUND(JSON_VALUE(p_options, '$.lease') * 1000000));
+          ROUND(JSON_VALUE(p_options, '$.lease') * 1000000)),
+        v_exact = COALESCE(JSON_VALUE(p_options, '$.exact') IN ('1', 'true'), 0);
     SELECT lease_us INTO v_default FROM fairlead_queue WHERE id = v_queue_id;
     UPDATE JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
       STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
-      SET m.wake_at = GREATEST(m.wake_at, v_now + COALESCE(v_lease, m.lease_us, v_default));
+      SET m.wake_at = GREATEST(IF(v_exact, 0, m.wake_at), v_now + COALESCE(v_lease, m.lease_us, v_default)),
+          m.permit = IF(v_exact, 0, m.permit);
     SELECT m.wake_at INTO v_until
       FROM JSON_TABLE(p_leases, '$[*]' COLUMNS (n FOR ORDINALITY,
              id BIGINT PATH '$[0]', delivery INT PATH '$[1]')) j

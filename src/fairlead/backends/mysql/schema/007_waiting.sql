@@ -190,7 +190,8 @@ BEGIN
       SET m.lane = v_to_lane, m.state = IF(v_due <= v_now, 'r', 's'),
           m.wake_at = IF(v_due <= v_now, 0, v_due), m.due_at = v_due, m.attempts = 0, m.begun = 0,
           m.`key` = IF(p_to IS NULL, m.`key`, NULL),
-          m.group_id = IF(p_to IS NULL, m.group_id, NULL);
+          m.group_id = IF(p_to IS NULL, m.group_id, NULL),
+          m.died_in = IF(p_to IS NULL, m.died_in, NULL), m.first_at = 0;
     IF v_grouped > 0 AND p_to IS NULL THEN
       INSERT IGNORE INTO fairlead_member (group_id, message_id)
         SELECT m.group_id, m.id

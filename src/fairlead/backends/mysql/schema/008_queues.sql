@@ -24,7 +24,15 @@ DROP PROCEDURE IF EXISTS fairlead_columns_ //
 CREATE PROCEDURE fairlead_columns_(IN p_id INT, IN p_options LONGTEXT CHARACTER SET utf8mb4)
 BEGIN
   DECLARE v LONGTEXT CHARACTER SET utf8mb4 DEFAULT p_options;
-  CALL fairlead_known_(v, 'lease,lease_us,max_attempts,backoff_initial,backoff_initial_us,backoff_factor,backoff_max,backoff_max_us,retention,retention_us,dead_retention,dead_retention_us,failure_retention,failure_retention_us,dead_letter,max_body,expires,expires_us,paused,events,limit_concurrency,limit_rate_count,limit_rate_period,limit_rate_period_us,limit_burst,max_concurrency,rate_count,rate_period,rate_period_us,burst,weight,channel_paused,ordered,max_size,now');
+  DECLARE v_meta LONGTEXT CHARACTER SET utf8mb4;
+  CALL fairlead_known_(v, 'lease,lease_us,max_attempts,backoff_initial,backoff_initial_us,backoff_factor,backoff_max,backoff_max_us,retention,retention_us,dead_retention,dead_retention_us,failure_retention,failure_retention_us,dead_letter,max_body,expires,expires_us,paused,events,limit_concurrency,limit_rate_count,limit_rate_period,limit_rate_period_us,limit_burst,max_concurrency,rate_count,rate_period,rate_period_us,burst,weight,channel_paused,ordered,max_size,meta,now');
+  -- An object, or one as text: what a client has encoded stays as it is, however deep.
+  SET v_meta = JSON_UNQUOTE(JSON_EXTRACT(v, '$.meta'));
+  IF v_meta IN ('null', '{}') THEN SET v_meta = NULL; END IF;
+  IF LENGTH(v_meta) > 65536 OR v_meta NOT LIKE '{%}' THEN
+    SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 45006, MESSAGE_TEXT =
+      'meta is a JSON object of at most 65536 bytes';
+  END IF;
   CALL fairlead_durations_(v);
   UPDATE fairlead_queue SET
     lease_us = IF(JSON_CONTAINS_PATH(v, 'one', '$.lease_us'), JSON_VALUE(v, '$.lease_us'), lease_us),
@@ -51,7 +59,8 @@ BEGIN
     weight = IF(JSON_CONTAINS_PATH(v, 'one', '$.weight'), JSON_VALUE(v, '$.weight'), weight),
     channel_paused = IF(JSON_CONTAINS_PATH(v, 'one', '$.channel_paused'), JSON_VALUE(v, '$.channel_paused') IN ('1', 'true'), channel_paused),
     ordered = IF(JSON_CONTAINS_PATH(v, 'one', '$.ordered'), JSON_VALUE(v, '$.ordered') IN ('1', 'true'), ordered),
-    max_size = IF(JSON_CONTAINS_PATH(v, 'one', '$.max_size'), JSON_VALUE(v, '$.max_size'), max_size)
+    max_size = IF(JSON_CONTAINS_PATH(v, 'one', '$.max_size'), JSON_VALUE(v, '$.max_size'), max_size),
+    meta = IF(JSON_CONTAINS_PATH(v, 'one', '$.meta'), v_meta, meta)
    WHERE id = p_id;
 END //
 

@@ -258,6 +258,9 @@ maintain: BEGIN
     SET p_purged = p_purged + v_count, p_more = p_more OR v_count >= p_limit;
   END IF;
 
+  CALL fairlead_forget_names_(v_lane, p_now, p_limit, v_count);
+  SET p_more = p_more OR v_count >= p_limit;
+
   -- A gate is idle if its channel has no policy of its own, no unfinished message and nothing owed.
   SELECT GROUP_CONCAT('X''', HEX(channel), '''') INTO v_gates FROM (
     SELECT g.channel FROM fairlead_gate g
@@ -293,7 +296,7 @@ CREATE PROCEDURE fairlead_maintain_rest_(
 )
 BEGIN
   DECLARE v_done TINYINT DEFAULT 0;
-  DECLARE v_lane, v_count, v_grouped, v_folded INT;
+  DECLARE v_lane, v_count, v_grouped, v_folded, v_names INT;
   DECLARE v_ids LONGTEXT CHARACTER SET ascii;
   DECLARE v_lanes CURSOR FOR SELECT lane FROM fairlead_retired ORDER BY lane;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = 1;
@@ -304,15 +307,17 @@ BEGIN
     SELECT GROUP_CONCAT(id), COUNT(*), COUNT(group_id) INTO v_ids, v_count, v_grouped FROM (
       SELECT id, group_id FROM fairlead_message FORCE INDEX (wake) WHERE lane = v_lane LIMIT p_limit
       FOR UPDATE SKIP LOCKED) rest;
+    CALL fairlead_forget_names_(v_lane, 9223372036854775807, p_limit, v_names);
     IF v_count > 0 THEN
       IF v_grouped > 0 THEN CALL fairlead_leave_(v_ids, 0, 0); END IF;
       DELETE m FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
         STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id;
-    ELSE
+    ELSEIF v_names = 0 THEN
       -- Kept for a while: a send that was open across the purge may still commit into it.
       DELETE FROM fairlead_retired WHERE lane = v_lane AND retired_at <= p_now - 604800000000;
     END IF;
-    SET p_purged = p_purged + v_count, p_more = p_more OR v_count >= p_limit, v_done = 0;
+    SET p_purged = p_purged + v_count, v_done = 0,
+        p_more = p_more OR v_count >= p_limit OR v_names >= p_limit;
   END LOOP;
   CLOSE v_lanes;
 

@@ -9,7 +9,7 @@ BEGIN
   SELECT name, created_at, lease_us, max_attempts, backoff_initial_us, backoff_factor, backoff_max_us,
          retention_us, dead_retention_us, failure_retention_us, dead_letter, max_body, expires_us,
          paused, events, limit_concurrency, limit_rate_count, limit_rate_period_us, limit_burst,
-         max_concurrency, rate_count, rate_period_us, burst, weight, channel_paused, ordered, max_size
+         max_concurrency, rate_count, rate_period_us, burst, weight, channel_paused, ordered, max_size, meta
     FROM fairlead_queue WHERE p_queue IS NULL OR name = p_queue ORDER BY name;
 END //
 
@@ -57,8 +57,10 @@ BEGIN
      WHERE lane = v_lane AND `key` = p_key;
   END IF;
   SELECT id, channel, body, headers, `key`, version, type, -`rank` AS priority, due_at, created_at,
-         attempts, deliveries, memo, IF(state = 'l', wake_at, NULL) AS lease_until, json, recovered,
-         (SELECT g.name FROM fairlead_group g WHERE g.id = group_id) AS `group`, state, result, error, IF(state IN ('d', 'x'), wake_at, NULL) AS finished_at, expires_at,
+         attempts, deliveries, memo, IF(state = 'l', wake_at, NULL) AS lease_until, json | begun << 3 AS json, recovered,
+         (SELECT g.name FROM fairlead_group g WHERE g.id = group_id) AS `group`,
+         (SELECT o.name FROM fairlead_queue o WHERE o.id = died_in) AS origin, NULLIF(first_at, 0) AS first_at,
+         state, result, error, IF(state IN ('d', 'x'), wake_at, NULL) AS finished_at, expires_at,
          max_attempts, progress, note
     FROM fairlead_message
    WHERE id = p_id AND lane = v_lane AND (p_key IS NULL OR `key` = p_key)
@@ -104,7 +106,9 @@ BEGIN
   SELECT m.id, m.channel, m.body, m.headers, m.`key`, m.version, m.type, -m.`rank` AS priority,
          m.due_at, m.created_at, m.attempts, m.deliveries, m.memo,
          IF(m.state = 'l', m.wake_at, NULL) AS lease_until, m.json | m.begun << 3 AS json, m.recovered,
-         (SELECT g.name FROM fairlead_group g WHERE g.id = m.group_id) AS `group`, m.state, m.result, m.error,
+         (SELECT g.name FROM fairlead_group g WHERE g.id = m.group_id) AS `group`,
+         (SELECT o.name FROM fairlead_queue o WHERE o.id = m.died_in) AS origin,
+         NULLIF(m.first_at, 0) AS first_at, m.state, m.result, m.error,
          IF(m.state IN ('d', 'x'), m.wake_at, NULL) AS finished_at, m.expires_at,
          m.max_attempts, m.progress, m.note
     FROM JSON_TABLE(CONCAT('[', COALESCE(v_ids, ''), ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j

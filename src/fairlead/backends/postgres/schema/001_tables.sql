@@ -54,6 +54,13 @@ CREATE TABLE fairlead.queue (
   max_size int CHECK (max_size >= 0)
 );
 
+-- The user's own data of a queue: a JSON object. Apart from the queue's row, which every operation reads
+-- whole.
+CREATE TABLE fairlead.queue_meta (
+  queue_id int PRIMARY KEY REFERENCES fairlead.queue ON DELETE CASCADE,
+  meta text NOT NULL
+);
+
 CREATE TABLE fairlead.policy (
   queue_id int NOT NULL REFERENCES fairlead.queue ON DELETE CASCADE,
   channel text COLLATE "C" NOT NULL CHECK (octet_length(channel) <= 255),
@@ -110,6 +117,7 @@ CREATE TABLE fairlead.message (
   expires_at bigint,
   finished_at bigint,
   group_id bigint,
+  first_at bigint, -- when it was first leased
   lane int NOT NULL,
   rank int NOT NULL,
   version int NOT NULL,

@@ -22,6 +22,14 @@ BEGIN
   RETURN q;
 END $$;
 
+-- A queue's name, or NULL if it was dropped. What a message may have is looked up by a function, not by a
+-- subquery: that would be made ready by every receive, also where no message has it.
+CREATE FUNCTION fairlead.queue_named(p_id int) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN (SELECT q.name FROM fairlead.queue q WHERE q.id = p_id);
+END $$;
+
 CREATE FUNCTION fairlead.queue_create(p_queue text, p_settings jsonb DEFAULT '{}', p_now bigint DEFAULT NULL)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE v_id int;
@@ -49,12 +57,16 @@ RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   q fairlead.queue := fairlead.queue_row(p_queue);
   v_key text;
+  v_meta text := nullif(p_settings ->> 'meta', '{}');
 BEGIN
   FOR v_key IN SELECT jsonb_object_keys(p_settings) LOOP
-    IF v_key IN ('id', 'name', 'lane', 'created_at') OR NOT to_jsonb(q) ? v_key THEN
+    IF v_key IN ('id', 'name', 'lane', 'created_at') OR NOT (to_jsonb(q) ? v_key OR v_key = 'meta') THEN
       RAISE EXCEPTION 'a queue has no setting called %', quote_literal(v_key) USING ERRCODE = 'FL006';
     END IF;
   END LOOP;
+  IF octet_length(v_meta) > 65536 OR json_typeof(v_meta::json) <> 'object' THEN
+    RAISE EXCEPTION 'meta is a JSON object of at most 65536 bytes' USING ERRCODE = 'FL006';
+  END IF;
   -- The limit binds the leases given after it: wait for receives that are deciding right now.
   PERFORM 1 FROM fairlead.queue_gate g WHERE g.queue_id = q.id FOR UPDATE;
   q := jsonb_populate_record(q, p_settings);
@@ -70,6 +82,12 @@ BEGIN
     rate_period_us = q.rate_period_us, burst = q.burst, weight = q.weight,
     channel_paused = q.channel_paused, ordered = q.ordered, max_size = q.max_size
   WHERE id = q.id;
+  IF FOUND AND v_meta IS NOT NULL THEN
+    INSERT INTO fairlead.queue_meta (queue_id, meta) VALUES (q.id, v_meta)
+      ON CONFLICT (queue_id) DO UPDATE SET meta = excluded.meta;
+  ELSIF p_settings ? 'meta' THEN
+    DELETE FROM fairlead.queue_meta WHERE queue_id = q.id;
+  END IF;
   PERFORM fairlead.wake(p_queue);
 END $$;
 

@@ -121,7 +121,7 @@ CREATE FUNCTION fairlead.send_rows(
   p_queue text, p_channels text[], p_bodies bytea[], p_json int[], p_ranks int[], p_dues bigint[],
   p_delays bigint[], p_keys text[], p_conflicts text, p_versions int[], p_types text[],
   p_headers bytea[], p_leases bigint[], p_max_attempts int[], p_expires bigint[], p_max_waits bigint[],
-  p_groups text[], p_now bigint)
+  p_groups text[], p_onces text[], p_once_us bigint[], p_now bigint)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -157,11 +157,18 @@ BEGIN
       RETURN;
     END IF;
   END IF;
+  IF p_onces IS NOT NULL THEN
+    SELECT t.ids, t.outcome INTO v_ids, v_outcome
+      FROM fairlead.once_take(q.lane, p_onces, p_once_us, v_ids, v_outcome, v_now) t;
+  END IF;
   v_full := fairlead.full_channel(q, ARRAY(
     SELECT p_channels[o.i] FROM unnest(v_outcome) WITH ORDINALITY o(outcome, i)
     WHERE o.outcome = 's' AND (p_keys IS NULL OR p_keys[o.i] IS NULL OR NOT EXISTS (
       SELECT 1 FROM fairlead.message h WHERE h.lane = q.lane AND h.key = p_keys[o.i] AND h.state <> 'x'))));
   IF v_full.max_size IS NOT NULL THEN
+    IF p_onces IS NOT NULL THEN
+      PERFORM fairlead.once_undo(q.lane, p_onces, v_ids, v_outcome);
+    END IF;
     RETURN QUERY SELECT v_full.max_size::bigint, CASE WHEN c = v_full.channel THEN 'm' ELSE 'n' END
       FROM unnest(p_channels) c;
     RETURN;
@@ -179,6 +186,9 @@ BEGIN
       v_group_ids, v_held, v_now) k;
   EXCEPTION WHEN SQLSTATE 'FL003' THEN
     -- Somebody committed that key in the meantime: the block is undone, your transaction lives.
+    IF p_onces IS NOT NULL THEN
+      PERFORM fairlead.once_undo(q.lane, p_onces, v_ids, v_outcome);
+    END IF;
     RETURN QUERY SELECT 0::bigint,
       CASE WHEN p_keys[o.i] = ANY (SELECT h.key FROM fairlead.message h WHERE h.lane = q.lane AND h.key = ANY (p_keys))
            THEN 'e' ELSE 'n' END
@@ -288,7 +298,7 @@ BEGIN
           state = CASE WHEN p_held[v_i] THEN 'h' WHEN v_due <= p_now THEN 'r' ELSE 's' END,
           created_at = CASE WHEN m.state = 'd' THEN p_now ELSE m.created_at END,
           attempts = 0, memo = NULL, result = NULL, error = NULL, finished_at = NULL,
-          lease_until = NULL, progress = NULL, note = NULL, recovered = false, begun = false
+          lease_until = NULL, progress = NULL, note = NULL, recovered = false, begun = false, first_at = NULL
           WHERE m.id = v_old.id;
         IF v_old.group_id <> coalesce(p_groups[v_i], 0) THEN
           PERFORM fairlead.mark(ARRAY[v_old.group_id], NULL);
@@ -336,7 +346,7 @@ CREATE FUNCTION fairlead.send(
   p_on_conflict text DEFAULT 'error', p_version int DEFAULT 0, p_type text DEFAULT NULL,
   p_headers jsonb DEFAULT NULL, p_lease interval DEFAULT NULL, p_max_attempts int DEFAULT NULL,
   p_expires interval DEFAULT NULL, p_json boolean DEFAULT true, p_max_wait interval DEFAULT NULL,
-  p_group text DEFAULT NULL, p_now bigint DEFAULT NULL)
+  p_group text DEFAULT NULL, p_now bigint DEFAULT NULL, p_once text DEFAULT NULL, p_once_for interval DEFAULT '300 s')
 RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
   IF p_json THEN
@@ -344,7 +354,7 @@ BEGIN
   END IF;
   RETURN fairlead.send_bytes(p_queue, convert_to(p_body, 'UTF8'), p_channel, p_priority, p_delay,
     p_at, p_key, p_on_conflict, p_version, p_type, p_headers, p_lease, p_max_attempts, p_expires,
-    p_json, p_max_wait, p_group, p_now);
+    p_json, p_max_wait, p_group, p_now, p_once, p_once_for);
 END $$;
 
 CREATE FUNCTION fairlead.send_bytes(
@@ -353,7 +363,7 @@ CREATE FUNCTION fairlead.send_bytes(
   p_on_conflict text DEFAULT 'error', p_version int DEFAULT 0, p_type text DEFAULT NULL,
   p_headers jsonb DEFAULT NULL, p_lease interval DEFAULT NULL, p_max_attempts int DEFAULT NULL,
   p_expires interval DEFAULT NULL, p_json boolean DEFAULT false, p_max_wait interval DEFAULT NULL,
-  p_group text DEFAULT NULL, p_now bigint DEFAULT NULL)
+  p_group text DEFAULT NULL, p_now bigint DEFAULT NULL, p_once text DEFAULT NULL, p_once_for interval DEFAULT '300 s')
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE r record;
 BEGIN
@@ -364,9 +374,12 @@ BEGIN
     RAISE EXCEPTION 'a body is needed; max_wait goes with a key and on_conflict replace; delay, lease, max_attempts and expires must not be negative; give delay or at; on_conflict is error, ignore or replace'
       USING ERRCODE = 'FL006';
   END IF;
+  IF p_once IS NOT NULL AND (p_key IS NOT NULL OR p_once_for IS NULL OR p_once_for <= interval '0') THEN
+    RAISE EXCEPTION 'once goes without a key, and once_for is above 0' USING ERRCODE = 'FL006';
+  END IF;
   IF octet_length(p_channel) > 255 OR octet_length(p_key) NOT BETWEEN 1 AND 255 OR octet_length(p_type) NOT BETWEEN 1 AND 255
-     OR octet_length(p_group) NOT BETWEEN 1 AND 255 THEN
-    RAISE EXCEPTION 'channel, key, type and group have at most 255 bytes' USING ERRCODE = 'FL005';
+     OR octet_length(p_group) NOT BETWEEN 1 AND 255 OR octet_length(p_once) NOT BETWEEN 1 AND 255 THEN
+    RAISE EXCEPTION 'channel, key, type, group and once have at most 255 bytes' USING ERRCODE = 'FL005';
   END IF;
   SELECT * INTO r FROM fairlead.send_rows(p_queue, ARRAY[p_channel], ARRAY[p_body],
     ARRAY[p_json::int], ARRAY[-p_priority], ARRAY[(extract(epoch FROM p_at) * 1000000)::bigint],
@@ -375,7 +388,8 @@ BEGIN
     ARRAY[p_type], ARRAY[convert_to(p_headers::text, 'UTF8')],
     ARRAY[(extract(epoch FROM p_lease) * 1000000)::bigint], ARRAY[p_max_attempts],
     ARRAY[(extract(epoch FROM p_expires) * 1000000)::bigint],
-    ARRAY[(extract(epoch FROM p_max_wait) * 1000000)::bigint], CASE WHEN p_group IS NOT NULL THEN ARRAY[p_group] END, p_now);
+    ARRAY[(extract(epoch FROM p_max_wait) * 1000000)::bigint], CASE WHEN p_group IS NOT NULL THEN ARRAY[p_group] END,
+    CASE WHEN p_once IS NOT NULL THEN ARRAY[p_once] END, ARRAY[(extract(epoch FROM p_once_for) * 1000000)::bigint], p_now);
   IF r.outcome = 'e' THEN
     RAISE EXCEPTION 'queue % already has a message with key %', quote_literal(p_queue), quote_literal(p_key)
       USING ERRCODE = 'FL003', DETAIL = p_key, HINT = 'pass p_on_conflict => ''ignore'' or ''replace''';
@@ -391,7 +405,7 @@ END $$;
 
 -- Many messages as a JSON array of objects {"body": any JSON, "channel", "priority", "delay"
 -- (seconds), "at" (seconds since the epoch), "key", "on_conflict", "version", "type", "headers",
--- "lease", "max_attempts", "expires", "max_wait", "group"}.
+-- "lease", "max_attempts", "expires", "max_wait", "group", "once", "once_for"}.
 CREATE FUNCTION fairlead.send_many(p_queue text, p_messages jsonb, p_now bigint DEFAULT NULL)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
 DECLARE r record;
@@ -411,7 +425,8 @@ BEGIN
          array_agg((m ->> 'max_attempts')::int ORDER BY i) AS attempts,
          array_agg(((m ->> 'expires')::numeric * 1000000)::bigint ORDER BY i) AS expires,
          array_agg(((m ->> 'max_wait')::numeric * 1000000)::bigint ORDER BY i) AS max_waits,
-         array_agg(m ->> 'group' ORDER BY i) AS groups
+         array_agg(m ->> 'group' ORDER BY i) AS groups, array_agg(m ->> 'once' ORDER BY i) AS onces,
+         array_agg((coalesce((m ->> 'once_for')::numeric, 300) * 1000000)::bigint ORDER BY i) AS once_us
     INTO r FROM jsonb_array_elements(p_messages) WITH ORDINALITY e(m, i);
   IF r.channels IS NULL THEN
     RETURN;
@@ -419,14 +434,16 @@ BEGIN
   IF EXISTS (SELECT 1 FROM jsonb_array_elements(p_messages) m
       WHERE coalesce(m ->> 'on_conflict', 'error') NOT IN ('error', 'ignore', 'replace')
         OR NOT m ? 'body' OR (m ? 'delay' AND m ? 'at') OR (m ->> 'delay')::numeric < 0
-        OR (m ->> 'lease')::numeric < 0 OR (m ->> 'max_attempts')::int < 0 OR (m ->> 'expires')::numeric < 0) THEN
-    RAISE EXCEPTION 'each message needs a body; delay, lease, max_attempts and expires must not be negative; give delay or at; on_conflict is error, ignore or replace'
+        OR (m ->> 'lease')::numeric < 0 OR (m ->> 'max_attempts')::int < 0 OR (m ->> 'expires')::numeric < 0
+        OR (m ->> 'once' IS NOT NULL AND m ->> 'key' IS NOT NULL) OR (m ->> 'once_for')::numeric <= 0) THEN
+    RAISE EXCEPTION 'each message needs a body; delay, lease, max_attempts and expires must not be negative; give delay or at; on_conflict is error, ignore or replace; once goes without a key, and once_for is above 0'
       USING ERRCODE = 'FL006';
   END IF;
   IF EXISTS (SELECT 1 FROM jsonb_array_elements(p_messages) m
       WHERE octet_length(m ->> 'channel') > 255 OR octet_length(m ->> 'key') NOT BETWEEN 1 AND 255
-        OR octet_length(m ->> 'type') NOT BETWEEN 1 AND 255 OR octet_length(m ->> 'group') NOT BETWEEN 1 AND 255) THEN
-    RAISE EXCEPTION 'channel, key, type and group have at most 255 bytes' USING ERRCODE = 'FL005';
+        OR octet_length(m ->> 'type') NOT BETWEEN 1 AND 255 OR octet_length(m ->> 'group') NOT BETWEEN 1 AND 255
+        OR octet_length(m ->> 'once') NOT BETWEEN 1 AND 255) THEN
+    RAISE EXCEPTION 'channel, key, type, group and once have at most 255 bytes' USING ERRCODE = 'FL005';
   END IF;
   RETURN QUERY SELECT s.id, CASE s.outcome WHEN 's' THEN 'sent' WHEN 'd' THEN 'duplicate'
       WHEN 'r' THEN 'replaced' WHEN 'f' THEN 'refused' WHEN 'c' THEN 'collapsed'
@@ -434,5 +451,6 @@ BEGIN
     FROM fairlead.send_rows(p_queue, r.channels, r.bodies, r.json, r.ranks, r.dues, r.delays,
       CASE WHEN EXISTS (SELECT 1 FROM unnest(r.keys) k WHERE k IS NOT NULL) THEN r.keys END,
       r.conflicts, r.versions, r.types, r.headers, r.leases, r.attempts, r.expires, r.max_waits,
-      CASE WHEN EXISTS (SELECT 1 FROM unnest(r.groups) g WHERE g IS NOT NULL) THEN r.groups END, p_now) s;
+      CASE WHEN EXISTS (SELECT 1 FROM unnest(r.groups) g WHERE g IS NOT NULL) THEN r.groups END,
+      CASE WHEN EXISTS (SELECT 1 FROM unnest(r.onces) o WHERE o IS NOT NULL) THEN r.onces END, r.once_us, p_now) s;
 END $$;

@@ -223,9 +223,10 @@ BEGIN
   RETURN fairlead.lost_of(p_queue, p_ids, p_deliveries, v_done, p_strict);
 END $$;
 
--- The lost ids, and the new lease_until of the last lease in the list that was extended.
+-- The lost ids, and the new lease_until of the last lease in the list that was extended. p_exact: it
+-- may end earlier than before, and is taken off its permit, which would revive it.
 CREATE FUNCTION fairlead.extend_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_lease bigint,
-  p_strict boolean, p_now bigint, OUT lost bigint[], OUT lease_until bigint)
+  p_exact boolean, p_strict boolean, p_now bigint, OUT lost bigint[], OUT lease_until bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
@@ -237,12 +238,17 @@ DECLARE
 BEGIN
   WITH longer AS (
     UPDATE fairlead.message m
-      SET lease_until = greatest(m.lease_until, v_now + coalesce(p_lease, m.lease_us, q.lease_us))
+      SET lease_until = greatest(CASE WHEN NOT p_exact THEN m.lease_until END,
+          v_now + coalesce(p_lease, m.lease_us, q.lease_us)),
+        permit_id = CASE WHEN NOT p_exact THEN m.permit_id END
       WHERE m.id = ANY (p_ids) AND m.state::text = 'l' AND m.lane = q.lane
         AND m.deliveries = CASE WHEN v_same THEN p_deliveries[1] ELSE p_deliveries[array_position(p_ids, m.id)] END
       RETURNING m.id, m.lease_until)
   SELECT array_agg(id), (array_agg(l.lease_until ORDER BY array_position(p_ids, l.id) DESC))[1] INTO v_done, extend_rows.lease_until
     FROM longer l;
+  IF p_exact AND v_done IS NOT NULL THEN
+    PERFORM fairlead.wake(p_queue);
+  END IF;
   lost := fairlead.lost_of(p_queue, p_ids, p_deliveries, v_done, p_strict);
 END $$;
 
@@ -367,7 +373,7 @@ DECLARE
 BEGIN
   WITH moved AS (
     UPDATE fairlead.message m SET lane = t.lane, state = CASE WHEN p_delay_us = 0 THEN 'r' ELSE 's' END,
-        due_at = v_now + p_delay_us, attempts = 0, finished_at = NULL, begun = false,
+        due_at = v_now + p_delay_us, attempts = 0, finished_at = NULL, begun = false, first_at = NULL,
         key = CASE WHEN t.id = q.id THEN m.key END, group_id = CASE WHEN t.id = q.id THEN m.group_id END,
         origin = CASE WHEN t.id = q.id THEN m.origin END
       WHERE m.id = ANY (ARRAY(SELECT d.id FROM fairlead.message d
@@ -444,9 +450,9 @@ RETURNS void LANGUAGE sql AS $$
     convert_to(p_details::text, 'UTF8'), p_reference, true, true, p_now) $$;
 
 CREATE FUNCTION fairlead.extend(p_queue text, p_id bigint, p_delivery int, p_lease interval DEFAULT NULL,
-  p_now bigint DEFAULT NULL) RETURNS timestamptz LANGUAGE sql AS $$
+  p_exact boolean DEFAULT false, p_now bigint DEFAULT NULL) RETURNS timestamptz LANGUAGE sql AS $$
   SELECT to_timestamp(e.lease_until / 1000000.0) FROM fairlead.extend_rows(p_queue, ARRAY[p_id],
-    ARRAY[p_delivery], (extract(epoch FROM p_lease) * 1000000)::bigint, true, p_now) e $$;
+    ARRAY[p_delivery], (extract(epoch FROM p_lease) * 1000000)::bigint, p_exact, true, p_now) e $$;
 
 CREATE FUNCTION fairlead.release(p_queue text, p_id bigint, p_delivery int, p_now bigint DEFAULT NULL)
 RETURNS void LANGUAGE sql AS $$

@@ -12,7 +12,7 @@
 CREATE TYPE fairlead.delivery AS (
   id bigint, channel text, body bytea, headers bytea, key text, version int, type text, priority int,
   due_at bigint, created_at bigint, attempts int, deliveries int, memo bytea, lease_until bigint,
-  json smallint, recovered int, group_name text);
+  json smallint, recovered int, group_name text, origin text, first_at bigint);
 
 -- Expire, recover, promote: at most p_limit rows each. The floors are times below which the caller
 -- has swept lately: dead index entries before them are not visited again.

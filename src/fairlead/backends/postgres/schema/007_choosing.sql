@@ -407,11 +407,13 @@ BEGIN
     RETURN QUERY
       UPDATE fairlead.message m SET state = 'l', attempts = m.attempts + 1, deliveries = m.deliveries + 1,
           lease_until = v_now + coalesce(p_lease, m.lease_us, q.lease_us), lease_no = v_no,
-          permit_id = p_permit, begun = m.begun OR m.channel = ANY (c.ordered), progress = NULL, note = NULL
+          permit_id = p_permit, begun = m.begun OR m.channel = ANY (c.ordered), progress = NULL, note = NULL,
+          first_at = coalesce(m.first_at, v_now)
         WHERE m.id = ANY (c.ids)
         RETURNING m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at,
           m.created_at, m.attempts, m.deliveries, m.memo, m.lease_until, (m.json | (m.begun::int << 3))::smallint, m.recovered::int,
-          CASE WHEN m.group_id IS NOT NULL THEN (SELECT g.name FROM fairlead.group_ g WHERE g.id = m.group_id) END;
+          CASE WHEN m.group_id IS NOT NULL THEN (SELECT g.name FROM fairlead.group_ g WHERE g.id = m.group_id) END,
+          CASE WHEN m.origin IS NOT NULL THEN fairlead.queue_named(m.origin) END, m.first_at;
     INSERT INTO fairlead.tally (queue_id, at, delivered) VALUES (q.id, v_now, cardinality(c.ids));
     IF q.events <> 0 THEN
       PERFORM fairlead.tell(q.name, 'leased', c.ids, v_now);
@@ -435,6 +437,7 @@ BEGIN
   IF v_swept THEN
     PERFORM fairlead.fold(q.id, 1000);
     PERFORM fairlead.settle(100, p_now);
+    PERFORM fairlead.forget(q.lane, 1000, v_now, coalesce(p_due_floor, 0));
   END IF;
   IF q.paused = 0 THEN
     v_extra := jsonb_build_object('versions', c.versions);
@@ -454,7 +457,7 @@ BEGIN
     convert_to(v_extra::text, 'UTF8'), array_to_string(c.ids, ','),
     least(pg_stat_get_xact_tuples_returned('fairlead.message_ready'::regclass) - v_read, 2147483647)::int,
     NULL, NULL, v_after, v_now,
-    c.credit, NULL, NULL, NULL, NULL, v_swept::int, NULL)::fairlead.delivery;
+    c.credit, NULL, NULL, NULL, NULL, v_swept::int, NULL, NULL, NULL)::fairlead.delivery;
 END $$;
 
 -- The SQL door: receive without a memory. The queue's cursor row keeps the round going; a caller
@@ -464,7 +467,8 @@ CREATE FUNCTION fairlead.receive(p_queue text, p_n int DEFAULT 1, p_lease interv
   p_max_bytes bigint DEFAULT NULL, p_permit bigint DEFAULT NULL, p_now bigint DEFAULT NULL)
 RETURNS TABLE (id bigint, delivery int, channel text, body bytea, headers jsonb, key text, version int,
   type text, priority int, due_at timestamptz, created_at timestamptz, attempts int, memo bytea,
-  lease_until timestamptz, is_json boolean, recovered boolean, group_name text)
+  lease_until timestamptz, is_json boolean, recovered boolean, group_name text, origin text,
+  first_delivered_at timestamptz)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -490,7 +494,8 @@ BEGIN
   RETURN QUERY
     SELECT x.id, x.deliveries, x.channel, x.body, convert_from(x.headers, 'UTF8')::jsonb, x.key, x.version, x.type,
       x.priority, to_timestamp(x.due_at / 1000000.0), to_timestamp(x.created_at / 1000000.0), x.attempts, x.memo,
-      to_timestamp(x.lease_until / 1000000.0), x.json & 1 = 1, x.recovered = 1, x.group_name
+      to_timestamp(x.lease_until / 1000000.0), x.json & 1 = 1, x.recovered = 1, x.group_name, x.origin,
+      to_timestamp(x.first_at / 1000000.0)
     FROM unnest(v_all) x WHERE x.id IS NOT NULL
     ORDER BY array_position(string_to_array(r.key, ',')::bigint[], x.id);
 END $$;

@@ -12,6 +12,7 @@ DECLARE
   s record;
   v_lane fairlead.retired;
   v_n int;
+  v_names int;
 BEGIN
   activated := 0; recovered := 0; killed := 0; purged := 0; more := false;
   FOR q IN SELECT * FROM fairlead.queue ORDER BY id LOOP
@@ -48,6 +49,7 @@ BEGIN
     purged := purged + v_n;
     more := more OR v_n >= p_limit;
 
+    more := fairlead.forget(q.lane, p_limit, v_now, 0) >= p_limit OR more;
     more := more OR fairlead.fold(q.id, p_limit) >= p_limit;
     PERFORM fairlead.fold_history(q.id, v_now - 86400000000);
     -- Gates of channels without work, whose rate has caught up, serve nobody.
@@ -62,8 +64,9 @@ BEGIN
   FOR v_lane IN SELECT * FROM fairlead.retired ORDER BY lane LOOP
     v_n := fairlead.sweep_lane(v_lane.lane, p_limit);
     purged := purged + v_n;
-    more := more OR v_n >= p_limit;
-    IF v_n = 0 AND v_lane.retired_at < v_now - 604800000000 THEN
+    v_names := fairlead.forget(v_lane.lane, p_limit, 9223372036854775807, 0);
+    more := more OR v_n >= p_limit OR v_names >= p_limit;
+    IF v_n = 0 AND v_names = 0 AND v_lane.retired_at < v_now - 604800000000 THEN
       -- No send can still be open that began before the purge.
       DELETE FROM fairlead.retired WHERE lane = v_lane.lane;
     END IF;
@@ -189,5 +192,7 @@ CREATE VIEW fairlead.messages AS
     m.deliveries, to_timestamp(CASE WHEN m.state = 'l' THEN m.lease_until END / 1000000.0) AS lease_until,
     to_timestamp(m.created_at / 1000000.0) AS created_at, to_timestamp(m.finished_at / 1000000.0) AS finished_at,
     to_timestamp(m.expires_at / 1000000.0) AS expires_at, m.error, octet_length(m.body) AS body_bytes,
-    (SELECT g.name FROM fairlead.group_ g WHERE g.id = m.group_id) AS group_name, m.progress / 1000000.0 AS progress, m.note
+    (SELECT g.name FROM fairlead.group_ g WHERE g.id = m.group_id) AS group_name, m.progress / 1000000.0 AS progress, m.note,
+    (SELECT o.name FROM fairlead.queue o WHERE o.id = m.origin) AS origin,
+    to_timestamp(m.first_at / 1000000.0) AS first_delivered_at
   FROM fairlead.message m JOIN fairlead.queue q ON q.lane = m.lane;

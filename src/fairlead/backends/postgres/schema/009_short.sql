@@ -29,7 +29,7 @@ BEGIN
   -- @stop next.take
   UPDATE fairlead.message m SET state = 'l', attempts = m.attempts + 1, deliveries = m.deliveries + 1,
       lease_until = v_now + coalesce(p_lease, m.lease_us, q.lease_us), lease_no = nextval('fairlead.lease_no'),
-      permit_id = p_permit, progress = NULL, note = NULL
+      permit_id = p_permit, progress = NULL, note = NULL, first_at = coalesce(m.first_at, v_now)
     WHERE m.id = (SELECT coalesce(
       (SELECT r.id FROM fairlead.message r
         WHERE r.lane = q.lane AND r.version = p_version AND r.state = 'r' AND r.channel > p_after
@@ -41,7 +41,8 @@ BEGIN
         ORDER BY r.channel, r.rank, r.due_at, r.id LIMIT 1 FOR UPDATE SKIP LOCKED)))
     RETURNING m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at, m.created_at,
       m.attempts, m.deliveries, m.memo, m.lease_until, (m.json | (m.begun::int << 3))::smallint, m.recovered::int,
-      CASE WHEN m.group_id IS NOT NULL THEN (SELECT g.name FROM fairlead.group_ g WHERE g.id = m.group_id) END INTO given;
+      CASE WHEN m.group_id IS NOT NULL THEN (SELECT g.name FROM fairlead.group_ g WHERE g.id = m.group_id) END,
+      CASE WHEN m.origin IS NOT NULL THEN fairlead.queue_named(m.origin) END, m.first_at INTO given;
   IF given.id IS NULL THEN
     RETURN;
   END IF;
@@ -129,7 +130,8 @@ BEGIN
     RETURN QUERY
       UPDATE fairlead.message m SET state = 'l', attempts = m.attempts + 1, deliveries = m.deliveries + 1,
           lease_until = v_now + coalesce(p_lease, m.lease_us, q.lease_us),
-          lease_no = coalesce(v_no, nextval('fairlead.lease_no')), permit_id = p_permit, progress = NULL, note = NULL
+          lease_no = coalesce(v_no, nextval('fairlead.lease_no')), permit_id = p_permit, progress = NULL, note = NULL,
+          first_at = coalesce(m.first_at, v_now)
         WHERE m.id = ANY (ARRAY(
           SELECT r.id FROM fairlead.message r
           WHERE r.lane = q.lane AND r.version = p_version AND r.channel = p_channel AND r.state = 'r'
@@ -137,7 +139,8 @@ BEGIN
           ORDER BY r.rank, r.due_at, r.id LIMIT v_room FOR UPDATE SKIP LOCKED))
         RETURNING m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at, m.created_at,
           m.attempts, m.deliveries, m.memo, m.lease_until, (m.json | (m.begun::int << 3))::smallint, m.recovered::int,
-          CASE WHEN m.group_id IS NOT NULL THEN (SELECT g.name FROM fairlead.group_ g WHERE g.id = m.group_id) END;
+          CASE WHEN m.group_id IS NOT NULL THEN (SELECT g.name FROM fairlead.group_ g WHERE g.id = m.group_id) END,
+          CASE WHEN m.origin IS NOT NULL THEN fairlead.queue_named(m.origin) END, m.first_at;
     GET DIAGNOSTICS v_got = ROW_COUNT;
   END IF;
   IF v_got > 0 THEN
@@ -147,5 +150,5 @@ BEGIN
   END IF;
   RETURN NEXT (NULL, p_channel, NULL, NULL, nullif(array_to_string(v_lost, ','), ''),
     least(pg_stat_get_xact_tuples_returned('fairlead.message_ready'::regclass) - v_read, 2147483647)::int,
-    NULL, NULL, NULL, v_now, 0, NULL, NULL, v_floor, NULL, 0, NULL)::fairlead.delivery;
+    NULL, NULL, NULL, v_now, 0, NULL, NULL, v_floor, NULL, 0, NULL, NULL, NULL)::fairlead.delivery;
 END $$;

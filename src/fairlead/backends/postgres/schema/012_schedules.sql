@@ -44,7 +44,7 @@ BEGIN
     SELECT count(*) FILTER (WHERE r.outcome IN ('s', 'r')), bool_or(r.outcome IN ('s', 'r', 'd')), bool_or(r.outcome = 'm')
       INTO v_sent, v_there, v_full
       FROM fairlead.send_rows(p_queue, p_channels, p_bodies, p_json, p_ranks, p_dues, p_delays, p_keys, p_conflicts,
-        p_versions, p_types, p_headers, p_leases, p_max_attempts, p_expires, p_max_waits, p_groups, p_now) r;
+        p_versions, p_types, p_headers, p_leases, p_max_attempts, p_expires, p_max_waits, p_groups, NULL, NULL, p_now) r;
     IF v_full THEN
       RAISE EXCEPTION 'channel % of queue % is full', quote_literal(p_channels[1]), quote_literal(p_queue)
         USING ERRCODE = 'FL004', DETAIL = p_channels[1];

@@ -42,6 +42,13 @@ CREATE TABLE fairlead_queue (
     max_size INTEGER
 );
 
+-- The user's own data of a queue. Apart from it, since the queue's row is read by every operation and
+-- written by every receive under a rate.
+CREATE TABLE fairlead_meta (
+    queue_id INTEGER PRIMARY KEY,
+    meta TEXT NOT NULL                      -- a JSON object
+);
+
 CREATE TABLE fairlead_message (
     id INTEGER PRIMARY KEY AUTOINCREMENT,   -- never reused: a stale lease must not meet a new message
     lane INTEGER NOT NULL,
@@ -62,6 +69,7 @@ CREATE TABLE fairlead_message (
     created_at INTEGER NOT NULL,
     finished_at INTEGER,
     expires_at INTEGER,
+    first_at INTEGER,                       -- when it was first leased
     origin INTEGER,                         -- the queue where a dead-lettered message died
     group_id INTEGER,
     progress INTEGER,                       -- in millionths

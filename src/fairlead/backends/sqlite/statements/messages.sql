@@ -18,12 +18,38 @@ ORDER BY finished_at, id LIMIT :limit
 SELECT id FROM fairlead_message WHERE lane = :lane AND state = 'd'
 ORDER BY finished_at, id LIMIT :limit
 
+-- fragment: ready_by_age
+-- Sorted from the index alone; what else must be known is read from the rows that are taken. Without
+-- a LIMIT SQLite would leave out the ORDER BY of a subquery that is joined.
+(SELECT id FROM fairlead_message WHERE lane = :lane AND state = 'r' ORDER BY id LIMIT -1) i
+CROSS JOIN fairlead_message m ON m.id = i.id
+
+-- name: movable(lane, now, limit)
+-- What is ready, the oldest first.
+SELECT m.id, m.group_id FROM {ready_by_age}
+WHERE m.expires_at IS NULL OR m.expires_at > :now LIMIT :limit
+
+-- name: movable_home(lane, now, limit, queue_id)
+-- The same of those that died in a queue which still exists, with its name.
+SELECT m.id, m.group_id, t.name FROM {ready_by_age}
+CROSS JOIN fairlead_queue t ON t.id = m.origin
+WHERE t.id <> :queue_id AND (m.expires_at IS NULL OR m.expires_at > :now) LIMIT :limit
+
+-- name: move(ids, now, lane, expires_at)
+-- New messages, their ids in the order of the old ones; whatever is not named starts afresh.
+INSERT INTO fairlead_message (lane, created_at, state, version, channel, rank, due_at,
+    max_attempts, lease_us, json, expires_at, type, headers, body)
+SELECT :lane, :now, 'r', version, channel, rank, :now,
+    max_attempts, lease_us, json & 1, :expires_at, type, headers, body
+FROM fairlead_message WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id
+RETURNING id
+
 -- name: redrive(ids, state, due_at)
 UPDATE fairlead_message SET state = :state, due_at = :due_at, attempts = 0, begun = 0,
-    finished_at = NULL
+    finished_at = NULL, first_at = NULL
 WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: redrive_to(ids, state, due_at, lane)
 UPDATE fairlead_message SET state = :state, due_at = :due_at, attempts = 0, begun = 0,
-    finished_at = NULL, key = NULL, lane = :lane, group_id = NULL
+    finished_at = NULL, first_at = NULL, key = NULL, lane = :lane, group_id = NULL, origin = NULL
 WHERE id IN (SELECT value FROM json_each(:ids))

@@ -36,10 +36,12 @@ FROM fairlead_queue q WHERE name = :name
 SELECT name FROM fairlead_queue ORDER BY name
 
 -- name: queue(name)
-SELECT name, created_at, {settings} FROM fairlead_queue WHERE name = :name
+SELECT name, created_at, {settings}, (SELECT m.meta FROM fairlead_meta m WHERE m.queue_id = q.id)
+FROM fairlead_queue q WHERE name = :name
 
 -- name: queues()
-SELECT name, created_at, {settings} FROM fairlead_queue ORDER BY name
+SELECT name, created_at, {settings}, (SELECT m.meta FROM fairlead_meta m WHERE m.queue_id = q.id)
+FROM fairlead_queue q ORDER BY name
 
 -- name: new_lane()
 INSERT INTO fairlead_lane (retired_at) VALUES (NULL) RETURNING id
@@ -65,6 +67,13 @@ UPDATE fairlead_queue SET ({settings}) = (
     :max_concurrency, :rate_count, :rate_period_us, :burst, :weight, :channel_paused, :ordered,
     :max_size)
 WHERE name = :name
+
+-- name: set_meta(name, meta)
+INSERT INTO fairlead_meta (queue_id, meta) SELECT id, :meta FROM fairlead_queue WHERE name = :name
+ON CONFLICT (queue_id) DO UPDATE SET meta = excluded.meta
+
+-- name: clear_meta(name)
+DELETE FROM fairlead_meta WHERE queue_id = (SELECT id FROM fairlead_queue WHERE name = :name)
 
 -- name: move_queue(queue_id, lane)
 UPDATE fairlead_queue SET lane = :lane WHERE id = :queue_id

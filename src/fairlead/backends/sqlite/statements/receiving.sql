@@ -144,7 +144,7 @@ UPDATE fairlead_message SET begun = 1 WHERE id IN (SELECT value FROM json_each(:
 -- name: lease(ids, now, lease_us, queue_lease_us, permit)
 UPDATE fairlead_message SET state = 'l', attempts = attempts + 1, deliveries = deliveries + 1,
     lease_until = :now + coalesce(:lease_us, lease_us, :queue_lease_us), permit_id = :permit,
-    progress = NULL, note = NULL
+    progress = NULL, note = NULL, first_at = coalesce(first_at, :now)
 WHERE id IN (SELECT value FROM json_each(:ids))
 RETURNING {row}
 

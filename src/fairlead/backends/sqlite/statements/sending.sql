@@ -34,5 +34,5 @@ UPDATE fairlead_message SET
     group_id = :group_id, type = :type, headers = :headers, body = :body,
     attempts = 0, recovered = 0, begun = 0,
     memo = NULL, error = NULL, result = NULL, finished_at = NULL,
-    progress = NULL, note = NULL
+    progress = NULL, note = NULL, first_at = NULL
 WHERE id = :id

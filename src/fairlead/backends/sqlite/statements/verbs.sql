@@ -81,6 +81,13 @@ UPDATE fairlead_message SET
 WHERE id IN (SELECT value FROM json_each(:ids))
 RETURNING id, lease_until
 
+-- name: extend_exactly(ids, now, lease_us, queue_lease_us)
+-- Off its permit, which would revive the lease.
+UPDATE fairlead_message SET permit_id = NULL,
+    lease_until = :now + coalesce(:lease_us, lease_us, :queue_lease_us)
+WHERE id IN (SELECT value FROM json_each(:ids))
+RETURNING id, lease_until
+
 -- name: release(ids)
 UPDATE fairlead_message SET state = 'r', attempts = max(attempts - 1, 0),
     permit_id = NULL, lease_until = NULL

@@ -7,7 +7,8 @@
 -- fragment: row
 id, channel, body, headers, key, version, type, -rank, due_at, created_at, attempts, deliveries,
 memo, lease_until, json | (begun << 3), recovered,
-CASE WHEN group_id IS NOT NULL THEN (SELECT g.name FROM fairlead_group g WHERE g.id = group_id) END
+CASE WHEN group_id IS NOT NULL THEN (SELECT g.name FROM fairlead_group g WHERE g.id = group_id) END,
+CASE WHEN origin IS NOT NULL THEN (SELECT o.name FROM fairlead_queue o WHERE o.id = origin) END, first_at
 
 -- fragment: peek_row
 {row}, state, result, error, finished_at, expires_at, max_attempts, progress, note
