@@ -263,6 +263,11 @@ class App:
         """The same for ``await``; one for each event loop."""
         return self.databases.of_this_loop
 
+    @property
+    def connection(self) -> tuple[str, dict[str, Any]]:
+        """The URL and the options with which it connects."""
+        return self.url, self._options
+
     def connect_worker(self) -> AsyncDatabase:
         """A Database of a worker's own."""
         return self.databases.connect_async()
@@ -308,7 +313,9 @@ class App:
                 "app.run() was called while the module was being imported, not run: put it under "
                 'if __name__ == "__main__":'
             )
-        asyncio.run(run_until_signalled(self.worker(**options)))
+        worker = self.worker(**options)
+        worker.witnessed = True
+        asyncio.run(run_until_signalled(worker))
 
 
 async def run_until_signalled(worker: Worker) -> None:

@@ -145,10 +145,7 @@ def die(how: str) -> None:
             eaten.append(bytearray(16 * 1024 * 1024))
 
 
-# Tried again at once: a worker's death costs an attempt of all that it holds, and poison that comes
-# back one by one, whenever its back-off is over, costs its neighbours more than poison that comes
-# together.
-@app.task(queue="thread", retry=fairlead.Backoff(initial=0, jitter=0))
+@app.task(queue="thread")
 def thread_work(ctx: fairlead.Context, n: int, seconds: float = 0.0, how: str = "") -> None:
     with noted(ctx, n):
         time.sleep(seconds)

@@ -148,7 +148,9 @@ def _screen(session: Session, json: bool) -> Generator[Screen | None]:
 # --- in this process ------------------------------------------------------------------------------
 def _load(session: Session, name: str, options: Options) -> tuple[App, Worker]:
     app = loading.load(session, name)
-    return app, app.worker(**options.for_worker())
+    worker = app.worker(**options.for_worker())
+    worker.witnessed = True
+    return app, worker
 
 
 def _facts(name: str, app: App, worker: Worker, options: Options) -> dict[str, Any]:

@@ -15,6 +15,11 @@ class Home(task.Home, Protocol):
     @property
     def middleware(self) -> list[Middleware]: ...
 
+    @property
+    def connection(self) -> tuple[str, dict[str, Any]]:
+        """The URL and the options of ``connect``."""
+        ...
+
     def connect_worker(self) -> AsyncDatabase:
         """A Database of the worker's own, for the running event loop."""
         ...

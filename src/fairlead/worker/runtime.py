@@ -25,6 +25,7 @@ from fairlead.worker.claiming import Claimer
 from fairlead.worker.health import snapshot
 from fairlead.worker.heart import Heart, Pulse
 from fairlead.worker.home import Home
+from fairlead.worker.journal import Journal
 from fairlead.worker.leaving import leave
 from fairlead.worker.metrics import Metrics
 from fairlead.worker.plan import Plan
@@ -32,6 +33,7 @@ from fairlead.worker.reserve import Reserve
 from fairlead.worker.settling import Settler
 from fairlead.worker.slots import Slots
 from fairlead.worker.upkeep import Upkeep
+from fairlead.worker.witness import Witness
 from fairlead.worker.work import LOST
 
 log = logging.getLogger("fairlead.worker")
@@ -70,6 +72,8 @@ class Worker:
         self.metrics = Metrics()
         self.max_attempts: dict[str, int] = {}  # of each queue
         self.backs_off: dict[str, bool] = {}  # has it a back-off of its own?
+        self.witnessed = False  # the program is ours: should somebody see us die?
+        self.journal: Journal | None = None
         self.ready = False  # it holds a permit and receives
         self.aborted = False
         self._wake = asyncio.Event()
@@ -115,9 +119,12 @@ class Worker:
         self.slots = Slots(self)
         self.claimer = Claimer(self)
         aside: list[asyncio.Task[None]] = []
+        witness = None
         try:
             if not await self._start():
                 return
+            if self.witnessed and (witness := Witness.start(self)) is not None:
+                self.journal = self.settler.journal = witness.journal
             jobs = (self.heart.run, self._watch, Upkeep(self).run)
             aside = [asyncio.create_task(self._keep(job)) for job in jobs]
             self.ready = True
@@ -136,6 +143,9 @@ class Worker:
                 task.cancel()
             await asyncio.gather(*aside, return_exceptions=True)
             self.slots.close()
+            if witness is not None:
+                self.journal = self.settler.journal = None
+                await asyncio.to_thread(witness.end)
             await self.db.close()
 
     async def _start(self) -> bool:
@@ -204,7 +214,9 @@ class Worker:
 
     def _lost(self, pulse: Pulse) -> None:
         """Others may have what was received under this permit."""
-        self.slots.drop(lambda work: work.pulse is pulse)
+        dropped = self.slots.drop(lambda work: work.pulse is pulse)
+        if self.journal is not None:
+            self.journal.forget(work.message.id for work in dropped)
         for work in [work for work in self.slots.running if work.pulse is pulse]:
             work.cancel(LOST)
 

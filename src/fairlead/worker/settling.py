@@ -18,6 +18,7 @@ from fairlead.errors import DatabaseError, LeaseLost, QueueNotFound, UsageError
 from fairlead.retrying import absence
 from fairlead.tasks.verdicts import Verdict
 from fairlead.values import Message
+from fairlead.worker.journal import DONE, SETTLING, Journal
 from fairlead.worker.work import Work
 
 log = logging.getLogger("fairlead.worker")
@@ -27,6 +28,7 @@ class Settler:
     def __init__(self, db: AsyncDatabase, lost: Callable[[str, int], None]) -> None:
         self._db = db
         self._lost = lost
+        self.journal: Journal | None = None
         self.acks: dict[str, list[AsyncLeasedMessage]] = {}
         self._unsure: set[int] = set()  # acks that may have been carried out already
         self._tasks: set[asyncio.Task[None]] = set()
@@ -41,8 +43,14 @@ class Settler:
             waiting.append(message)
             if verdict.acked:
                 self._unsure.add(message.id)
+            if self.journal is not None:
+                self.journal.mark(message.id, DONE)
         elif kind not in ("settled", "lost"):
+            if self.journal is not None:
+                self.journal.mark(work.message.id, SETTLING)
             self.begin(work.message, verdict)
+        else:
+            self._forget([work.message])
 
     def begin(self, message: AsyncLeasedMessage, verdict: Verdict) -> None:
         """Carry out one verdict, however long the database is away."""
@@ -66,6 +74,7 @@ class Settler:
 
     def acked(self, messages: Sequence[Message], lost: Sequence[Message]) -> None:
         """The database has answered."""
+        self._forget(messages)
         if self._unsure:
             lost = [message for message in lost if message.id not in self._unsure]
             self._unsure.difference_update(message.id for message in messages)
@@ -93,6 +102,10 @@ class Settler:
 
     # --- the others ------------------------------------------------------------------------------
     async def _one(self, message: AsyncLeasedMessage, verdict: Verdict) -> None:
+        await self._insist(message, verdict)
+        self._forget([message])
+
+    async def _insist(self, message: AsyncLeasedMessage, verdict: Verdict) -> None:
         attempt = 0
         simple = False  # the verdict is our own, because the handler's was impossible
         while True:
@@ -153,6 +166,12 @@ class Settler:
         for queue, mine in queues.items():
             with contextlib.suppress(QueueNotFound):  # dropped, and the messages with it
                 await self._db.queue(queue).release(mine)
+            self._forget(mine)
+
+    def _forget(self, messages: Sequence[Message]) -> None:
+        """They are settled."""
+        if self.journal is not None:
+            self.journal.forget(message.id for message in messages)
 
     async def idle(self) -> None:
         """Wait until all that was begun is carried out."""

@@ -21,8 +21,10 @@ from fairlead.tasks.middleware import overriding
 from fairlead.tasks.verdicts import Verdict, delay_of
 from fairlead.values import Backoff
 from fairlead.worker import handling, logs
+from fairlead.worker.journal import ALONE, RUNNING
 from fairlead.worker.processes import ProcessDied, Processes
 from fairlead.worker.threads import Threads
+from fairlead.worker.witness import DIED, SUSPECTED
 from fairlead.worker.work import LOST, Work
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ class Slots:
         if not self.buffer:
             self.moved_at = time.monotonic()
         worker = self._worker
+        journal = worker.journal
         tasks = worker.tasks[messages[0].queue]
         stuck: dict[str, list[AsyncLeasedMessage]] = {}  # channels whose next one has no task
         for message in messages:
@@ -75,6 +78,9 @@ class Slots:
                 continue
             work = Work(worker, task, message, pulse)
             pulse.works += 1
+            if journal is not None:
+                id, delivery, attempts = message.id, message.deliveries, message.attempts
+                journal.hold(message.queue, id, delivery, attempts, work.most)
             if message.ordered and not self._is_first(work):
                 self._plan.buffered -= 1  # it cannot use a slot yet, nor can any other worker
             else:
@@ -152,7 +158,7 @@ class Slots:
         elif message.recovered and message.attempts >= min(SUSPECT, work.most or SUSPECT):
             # It may have taken its worker down: let it do that to a process of its own.
             self._run_in("process", work)
-        elif message.attempts > SUSPECT:
+        elif message.attempts > (SUSPECT if self._worker.journal is None else 1):
             looking = self._loop.create_task(self._look_back(work))
             self._looking.add(looking)
             looking.add_done_callback(self._looking.discard)
@@ -160,11 +166,13 @@ class Slots:
             self._run_in(task.executor, work)
 
     async def _look_back(self, work: Work) -> None:
-        """Did it take down the process of its own that it had the last time?"""
+        """Did it take down its process the last time, or is it suspected to have done so?"""
         message, executor = work.message, work.task.executor
+        queue = self._worker.db.queue(message.queue)
         try:
-            last = await self._worker.db.queue(message.queue).failures(1, id=message.id)
-            if last and last[0].error.startswith(ProcessDied.__name__):
+            last = await queue.failures(1, id=message.id)
+            died = last and last[0].error.startswith((ProcessDied.__name__, DIED))
+            if died or await queue.recall(f"{SUSPECTED}{message.id}"):
                 executor = "process"
         except FairleadError as error:
             log.debug("message %d: %s", message.id, error)
@@ -176,6 +184,9 @@ class Slots:
 
     def _run_in(self, executor: str, work: Work) -> None:
         task = work.task
+        if self._worker.journal is not None:
+            state = ALONE if executor == "process" else RUNNING
+            self._worker.journal.mark(work.message.id, state)
         if task.timeout is not None and executor != "process":
             work.deadline = work.since + task.timeout
             self._loop.call_later(task.timeout, work.watch, self._loop)
