@@ -5,9 +5,12 @@ BIN := $(VENV)/bin
 DEV := $(VENV)/.installed
 CLI := $(VENV)/.installed-cli
 
-.PHONY: run test check bench mutants faults model servers clean
+.PHONY: run demo test check bench mutants faults model servers clean
 
-run: $(CLI)              ## the product in 20 seconds, on embedded SQLite
+run: $(CLI)              ## an SQS on 127.0.0.1:9324, on embedded SQLite; prints how to try it
+	@$(BIN)/fairlead serve --log text --db sqlite:///fairlead.db
+
+demo: $(CLI)             ## the product in 20 seconds, on embedded SQLite
 	@$(BIN)/fairlead demo
 
 test: $(DEV) servers     ## everything: PostgreSQL and MariaDB servers are started privately
@@ -39,10 +42,10 @@ model: $(DEV) servers    ## the model test, longer: FAIRLEAD_MODEL_EXAMPLES=2000
 servers:
 	@sh tests/install-servers.sh
 
-# One environment, two sizes: running the product needs two packages, testing it some forty.
+# One environment, two sizes: running the product needs five packages, testing it some forty.
 $(CLI): pyproject.toml | $(BIN)/pip
-	@echo "Installing Fairlead and its command line (cyclopts, rich) into $(VENV) …"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[cli]'
+	@echo "Installing Fairlead, its command line and its server into $(VENV) …"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[cli,server]'
 	@touch $(CLI)
 
 $(DEV): pyproject.toml | $(BIN)/pip

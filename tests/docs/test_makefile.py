@@ -36,7 +36,7 @@ def installed(clone: Path, *stamps: str) -> None:
 def test_from_a_bare_clone(clone: Path, goal: str) -> None:
     run, tests = would_run(clone, "run"), would_run(clone, goal)
     assert "-m venv" in run
-    assert "-e '.[cli]'" in run
+    assert "-e '.[cli,server]'" in run
     assert "--group" not in run
     assert "Installing" in run
     assert "-m venv" in tests

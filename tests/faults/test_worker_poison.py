@@ -81,7 +81,7 @@ def test_in_threads_of_a_worker_that_is_started_again(kind: str, tmp_path: Path)
         Crew(url, tmp_path, {"queues": ["thread"], "concurrency": 4}) as crew,
     ):
         queue = db.queue("thread")
-        queue.create(lease=60, max_attempts=ATTEMPTS)  # the witnesses are quicker
+        queue.create(lease=10, max_attempts=ATTEMPTS)  # the witnesses are quicker
         poison = send(queue, "thread_work")
         supervise(crew, queue)
         check_dead(queue, poison)

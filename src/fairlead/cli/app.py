@@ -20,6 +20,7 @@ from fairlead.cli.events import events
 from fairlead.cli.insight import explain, failures, peek, stats, trace
 from fairlead.cli.parsing import STDIN
 from fairlead.cli.sending import send
+from fairlead.cli.serving import serve
 from fairlead.cli.session import Failed, Refused, Session
 from fairlead.cli.top import top
 from fairlead.cli.waiting import wait
@@ -48,10 +49,11 @@ app = App(
 
 _WORK = Group("Messages", sort_key=1)
 _TASKS = Group("Tasks", sort_key=2)
-_LOOK = Group("Insight", sort_key=3)
-_QUEUES = Group("Queues", sort_key=4)
-_CARE = Group("Care", sort_key=5)
-_TRY = Group("Try", sort_key=6)
+_SERVE = Group("Servers", sort_key=3)
+_LOOK = Group("Insight", sort_key=4)
+_QUEUES = Group("Queues", sort_key=5)
+_CARE = Group("Care", sort_key=6)
+_TRY = Group("Try", sort_key=7)
 
 _COMMANDS: tuple[tuple[Group, tuple[Any, ...]], ...] = (
     (_WORK, (send,)),
@@ -60,6 +62,7 @@ _COMMANDS: tuple[tuple[Group, tuple[Any, ...]], ...] = (
     (_WORK, (wait, groups.group, schedules.schedule)),
     (_WORK, (messages.cancel, messages.reschedule, messages.dead)),
     (_TASKS, (worker, tasks.task)),
+    (_SERVE, (serve,)),
     (_LOOK, (stats, top, peek, explain, failures, trace, events)),
     (_QUEUES, (queues.queue, channels.channel)),
     (_CARE, (queues.migrate, maintain, doctor)),

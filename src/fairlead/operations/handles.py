@@ -36,11 +36,15 @@ class LeaseRow(tuple[Any, ...]):
 
 
 def lease_row(id: int, delivery: int) -> LeaseRow:
-    known = {
-        "id": check.integer(id, "id", 0, 2**63 - 1),
-        "deliveries": check.integer(delivery, "delivery", 1, limits.COUNT_MAX),
-    }
-    return LeaseRow(known.get(name, Unknown) for name in ROW[: LEASE_UNTIL + 1])
+    id = check.integer(id, "id", 0, 2**63 - 1)
+    delivery = check.integer(delivery, "delivery", 1, limits.COUNT_MAX)
+    return LeaseRow((id, *_BETWEEN, delivery, *_BEHIND))
+
+
+# What nobody has read, around the two numbers: id is the first column.
+_DELIVERIES = ROW.index("deliveries")
+_BETWEEN = (Unknown,) * (_DELIVERIES - 1)
+_BEHIND = (Unknown,) * (LEASE_UNTIL - _DELIVERIES)
 
 
 def extended(row: Row, until: int) -> Row:

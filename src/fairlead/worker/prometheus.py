@@ -107,13 +107,18 @@ def render(snapshots: Sequence[Snapshot]) -> str:
         BUFFERED: _sum(BUFFERED, snapshots, "buffered"),
         PENDING: _sum(PENDING, snapshots, "pending"),
         HEARTBEAT: _oldest(snapshots),
-        PROCESSES: [_sample(PROCESSES.name, {}, sum("ready" in one for one in snapshots))],
-        READY: [_sample(READY.name, {}, sum(bool(one.get("ready")) for one in snapshots))],
+        PROCESSES: [sample(PROCESSES.name, {}, sum("ready" in one for one in snapshots))],
+        READY: [sample(READY.name, {}, sum(bool(one.get("ready")) for one in snapshots))],
     }
+    return page(samples)
+
+
+def page(samples: Mapping[Family, Iterable[str]]) -> str:
+    """The text of these metrics, in this order."""
     lines: list[str] = []
-    for family in FAMILIES:
+    for family, found in samples.items():
         lines += [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
-        lines += samples[family]
+        lines += found
     return "\n".join(lines) + "\n"
 
 
@@ -124,7 +129,7 @@ def _outcomes(snapshots: Sequence[Snapshot]) -> Iterator[str]:
     for (queue, task), counts in totals.items():
         for outcome, count in zip(OUTCOMES, counts, strict=True):
             labels = {"queue": queue, "task": task, "outcome": outcome}
-            yield _sample(MESSAGES.name, labels, count)
+            yield sample(MESSAGES.name, labels, count)
 
 
 def _durations(snapshots: Sequence[Snapshot]) -> Iterator[str]:
@@ -137,9 +142,9 @@ def _durations(snapshots: Sequence[Snapshot]) -> Iterator[str]:
         labels = {"queue": queue, "task": task}
         upto = list(accumulate(counts))
         for bound, count in zip((*BUCKETS, "+Inf"), upto, strict=True):
-            yield _sample(f"{DURATION.name}_bucket", {**labels, "le": str(bound)}, count)
-        yield _sample(f"{DURATION.name}_sum", labels, seconds[queue, task])
-        yield _sample(f"{DURATION.name}_count", labels, upto[-1])
+            yield sample(f"{DURATION.name}_bucket", {**labels, "le": str(bound)}, count)
+        yield sample(f"{DURATION.name}_sum", labels, seconds[queue, task])
+        yield sample(f"{DURATION.name}_count", labels, upto[-1])
 
 
 def _tasks(
@@ -161,20 +166,21 @@ def _by_queue(family: Family, snapshots: Sequence[Snapshot], key: str) -> Iterat
         for queue, count in counts.items():
             totals[queue] = totals.get(queue, 0) + count
     for queue, count in totals.items():
-        yield _sample(family.name, {"queue": queue}, count)
+        yield sample(family.name, {"queue": queue}, count)
 
 
 def _sum(family: Family, snapshots: Iterable[Snapshot], key: str) -> list[str]:
-    return [_sample(family.name, {}, sum(one.get(key, 0) for one in snapshots))]
+    return [sample(family.name, {}, sum(one.get(key, 0) for one in snapshots))]
 
 
 def _oldest(snapshots: Iterable[Snapshot]) -> list[str]:
     """Nothing before the first heartbeat: 0 would look like health."""
     ages = [age for one in snapshots if (age := one.get("heartbeat_age")) is not None]
-    return [_sample(HEARTBEAT.name, {}, max(ages))] if ages else []
+    return [sample(HEARTBEAT.name, {}, max(ages))] if ages else []
 
 
-def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
+def sample(name: str, labels: Mapping[str, str], value: float) -> str:
+    """One line."""
     if not labels:
         return f"{name} {value!r}"
     inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())

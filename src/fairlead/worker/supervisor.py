@@ -21,7 +21,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from fairlead.worker import health
 from fairlead.worker.metrics import Metrics
@@ -64,7 +64,18 @@ class Process:
             self.process.send_signal(number)
 
 
+class Sums(Protocol):
+    """What processes that have ended had counted."""
+
+    def add(self, snapshot: dict[str, Any], /) -> None: ...
+    def snapshot(self) -> dict[str, Any]: ...
+
+
 class Supervisor:
+    # What the log says at the first and at the second signal.
+    stops = "stopping; a second signal gives back at once what still runs"
+    aborts = "giving back what still runs"
+
     def __init__(
         self,
         command: Callable[[int], Sequence[str]],
@@ -74,17 +85,23 @@ class Supervisor:
         changed: Callable[[], list[str]] | None = None,
         hello: Callable[[dict[str, Any]], None] | None = None,
         output: Callable[[int, str], None] | None = None,
+        sums: Sums | None = None,
+        fds: Sequence[int] = (),
     ) -> None:
         """``command`` gives the arguments of process 1, 2, …; ``changed`` the files that changed
         since it was last asked; ``hello`` gets what the first process says of the app, ``output``
-        each line that a process prints (without it they print where we do)."""
+        each line that a process prints (without it they print where we do). ``sums`` adds up
+        other things than a worker counts; ``fds`` are open files that the processes inherit."""
         self._command = command
         self._count = processes
         self._grace = grace
         self._changed = changed
         self._hello = hello
         self._output = output
-        self._past = Metrics()  # of processes that have ended: sums must not go down
+        self._past: Sums = (
+            Metrics() if sums is None else sums
+        )  # of processes that have ended: sums must not go down
+        self._fds = tuple(fds)
         self._code = 0
         self._signals = 0
         self._leave = asyncio.Event()  # these processes should end …
@@ -133,10 +150,10 @@ class Supervisor:
     def signalled(self) -> None:
         self._signals += 1
         if self._signals == 1:
-            log.info("stopping; a second signal gives back at once what still runs")
+            log.info("%s", self.stops)
             self._end()
         elif self._signals == 2:
-            log.info("giving back what still runs")
+            log.info("%s", self.aborts)
             self._tell("abort")
             self._within(MARGIN)
         else:
@@ -241,7 +258,7 @@ class Supervisor:
                 stdout=pipe,
                 stderr=None if pipe is None else asyncio.subprocess.STDOUT,
                 env={**os.environ, VARIABLE: told},
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *self._fds],
                 start_new_session=True,
                 limit=LINE,
             )
