@@ -43,15 +43,26 @@ move: BEGIN
   DECLARE v_ids, v_some, v_homes LONGTEXT CHARACTER SET ascii;
   DECLARE v_moved LONGTEXT CHARACTER SET ascii DEFAULT NULL;
   DECLARE v_home, v_count INT;
-  -- What is ready has the wake-up time 0, so this index has it by age.
-  SELECT GROUP_CONCAT(id ORDER BY id), COUNT(*), COUNT(group_id), GROUP_CONCAT(DISTINCT home ORDER BY home)
-    INTO v_ids, p_count, p_grouped, v_homes FROM (
-      SELECT m.id, m.group_id, COALESCE(p_to, m.died_in) AS home FROM fairlead_message m FORCE INDEX (wake)
-       WHERE m.lane = p_lane AND m.state = 'r' AND m.wake_at = 0
+  DECLARE v_after BIGINT DEFAULT 0;
+  -- Looked for without locks, then locked by their ids: a scan that locks also touches, for an instant, the
+  -- first row of the next queue, whose own mover would pass it by. What is ready has the wake-up time 0, so
+  -- this index has it by age.
+  look: LOOP
+    SELECT GROUP_CONCAT(id ORDER BY id), MAX(id) INTO v_some, v_after FROM (
+      SELECT m.id FROM fairlead_message m FORCE INDEX (wake)
+       WHERE m.lane = p_lane AND m.state = 'r' AND m.wake_at = 0 AND m.id > v_after
          AND (m.expires_at IS NULL OR m.expires_at > p_now)
          AND (p_to IS NOT NULL OR m.died_in <> p_queue_id
               AND (SELECT COUNT(*) FROM fairlead_queue q WHERE q.id = m.died_in) = 1)
-       ORDER BY m.id LIMIT p_limit FOR UPDATE SKIP LOCKED) ready;
+       ORDER BY m.id LIMIT p_limit) found;
+    SELECT GROUP_CONCAT(id ORDER BY id), COUNT(*), COUNT(group_id), GROUP_CONCAT(DISTINCT home ORDER BY home)
+      INTO v_ids, p_count, p_grouped, v_homes FROM (
+        SELECT m.id, m.group_id, COALESCE(p_to, m.died_in) AS home
+          FROM JSON_TABLE(CONCAT('[', v_some, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+          STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
+         WHERE m.lane = p_lane AND m.state = 'r' FOR UPDATE SKIP LOCKED) ready;
+    IF p_count > 0 OR v_some IS NULL THEN LEAVE look; END IF; -- else others have them all: go on behind
+  END LOOP;
   SET p_count = 0;
   -- @stop move.write
   WHILE v_homes <> '' DO
