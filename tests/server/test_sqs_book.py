@@ -110,18 +110,6 @@ async def test_changes_of_one_queue_at_once_are_all_kept(bench: Bench) -> None:
     assert (known.delay, known.wait) == (3, 4)
 
 
-async def test_a_database_that_is_away_is_service_unavailable(bench: Bench) -> None:
-    away = {
-        "sqlite": "sqlite:////no/such/directory/x.db",
-        "postgresql": "postgresql://postgres@127.0.0.1:1/x",
-        "mysql": "mysql://root@127.0.0.1:1/x",
-    }
-    bench.sqs = bench.another(url=away[bench.backend])
-    for action in ("ListQueues", "GetQueueUrl", "CreateQueue"):
-        error = await bench.refusal(action, QueueName="x")
-        assert (error.code, error.status) == ("ServiceUnavailable", 503)
-
-
 async def test_an_unknown_action_is_invalid(bench: Bench) -> None:
     error = await bench.refusal("FooBar")
     assert error.code == "InvalidAction"

@@ -5,19 +5,19 @@
     moves      move tasks, and the mover that carries them out in the background
 
 An action is a plain async function of (sqs, ask). It calls the core and returns what `wire`
-renders, or raises an SqsError; what the core raises becomes one here.
+renders, or raises an SqsError; a queue that is gone becomes one here, a database that is away is
+the door's to tell.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from fairlead.aio.database import AsyncDatabase
 from fairlead.aio.queue import AsyncQueue
-from fairlead.errors import DatabaseError, QueueNotFound
+from fairlead.errors import QueueNotFound
 from fairlead.server.sqs import (
     errors,
     finish_actions,
@@ -32,8 +32,6 @@ from fairlead.server.sqs.asking import Ask, Options
 from fairlead.server.sqs.book import Book
 from fairlead.server.sqs.moving import Mover
 from fairlead.server.sqs.traffic import Traffic
-
-log = logging.getLogger("fairlead.server")
 
 
 class Sqs:
@@ -68,9 +66,6 @@ class Sqs:
             # Dropped since the book was last asked: by another process, or the library.
             self.book.forget(error.queue)
             raise errors.QUEUE_DOES_NOT_EXIST() from error
-        except DatabaseError as error:
-            log.warning("%s: %s", ask.action, error)
-            raise errors.SERVICE_UNAVAILABLE() from error
 
     async def internal(self) -> AsyncQueue:
         """The server's own queue, where it remembers what belongs to no other."""
