@@ -36,7 +36,9 @@ def test_the_second_is_a_duplicate_of_the_first(queue):
 
 def test_other_names_and_sends_without_one_are_sent(queue):
     queue.send(1, once="x")
-    assert outcomes([queue.send(2, once="y"), queue.send(3), queue.send(4, key="x")]) == ["sent"] * 3
+    assert (
+        outcomes([queue.send(2, once="y"), queue.send(3), queue.send(4, key="x")]) == ["sent"] * 3
+    )
     assert bodies(queue.peek()) == [1, 2, 3, 4]
 
 
@@ -172,7 +174,9 @@ def test_everything_else_of_a_send_goes_with_it(queue, clock):
         ("x", queue.send),
         ("y", lambda *a, **k: queue.send_many([Send(*a, **k), Send("other")])[0]),
     ):
-        id = send(b"\0", once=once, headers={"h": 1}, lease=9, max_attempts=1, expires=60, **options)
+        id = send(
+            b"\0", once=once, headers={"h": 1}, lease=9, max_attempts=1, expires=60, **options
+        )
         message = queue.get(id=id)
         assert (message.body, message.headers, message.state) == (b"\0", {"h": 1}, "scheduled")
         assert (message.channel, message.priority, message.version) == ("c", 3, 2)
@@ -199,7 +203,10 @@ def test_a_duplicate_joins_no_group(db, queue, grouped):
     group = grouped(queue)
     assert group.send(1, once="x").outcome == "duplicate"
     assert group.send(2, once="y").outcome == "sent"
-    assert outcomes(group.send_many([Send(3, once="y"), Send(4, once="z")])) == ["duplicate", "sent"]
+    assert outcomes(group.send_many([Send(3, once="y"), Send(4, once="z")])) == [
+        "duplicate",
+        "sent",
+    ]
     group.start()
     assert bodies(queue.peek()) == [0, 2, 4]
     drain(queue, 5)
@@ -237,7 +244,10 @@ def test_a_full_channel(make):
     with pytest.raises(ChannelFull):
         queue.send_many([Send(4, once="x"), Send(5, once="y")])
     queue.one().ack()
-    assert outcomes(queue.send_many([Send(6, once="x"), Send(7, once="y")])) == ["duplicate", "sent"]
+    assert outcomes(queue.send_many([Send(6, once="x"), Send(7, once="y")])) == [
+        "duplicate",
+        "sent",
+    ]
 
 
 def test_a_conflict_in_the_same_call(queue):

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -109,6 +110,11 @@ class Senders:
         return self.results
 
 
+def race(clients: list[fairlead.Database], queue: fairlead.Queue, body: Any, **options: Any) -> Any:
+    """All send the same at the same time."""
+    return together(*(partial(c.queue(queue.name).send, body, **options) for c in clients))
+
+
 def check_one_each(queue: fairlead.Queue, results: list[tuple[str, fairlead.Sent]]) -> None:
     """Under each name one was sent, the others have its id, and there is one message of it."""
     sent = {name: id for name, id in results if id.outcome == "sent"}
@@ -129,7 +135,10 @@ def test_many_clients_one_by_one(queue, clients, rng):
 
     orders = [names, *(rng.sample(names, len(names)) for _ in clients[1:])]
     results = together(
-        *(lambda c=client, o=order: send(c, o) for client, order in zip(clients, orders, strict=True))
+        *(
+            lambda c=client, o=order: send(c, o)
+            for client, order in zip(clients, orders, strict=True)
+        )
     )
     check_one_each(queue, [pair for result in results for pair in result])
 
@@ -146,7 +155,7 @@ def test_many_clients_in_batches(queue, clients, rng):
             found += zip(some, mine.send_many([Send(n, once=n) for n in some]), strict=True)
         return found
 
-    results = together(*(lambda c=client, s=rng.random(): send(c, s) for client in clients))
+    results = together(*(partial(send, client, rng.random()) for client in clients))
     check_one_each(queue, [pair for result in results for pair in result])
 
 
@@ -155,9 +164,7 @@ def test_a_name_that_has_been_forgotten(queue, clients):
         name = f"n{n}"
         old = queue.send(name, once=name, once_for=0.000001)
         queue.cancel(id=old)
-        sent = together(
-            *(lambda c=client: c.queue(queue.name).send(name, once=name) for client in clients)
-        )
+        sent = race(clients, queue, name, once=name)
         assert Counter(one.outcome for one in sent) == {"sent": 1, "duplicate": CLIENTS - 1}
         assert len(set(sent)) == 1
         assert sent[0] != old
@@ -178,9 +185,7 @@ def test_while_somebody_sweeps(db, queue, clients):
         for n in range(20):
             name = f"n{n}"
             queue.cancel(id=queue.send(0, once=name, once_for=0.000001))
-            sent = together(
-                *(lambda c=client: c.queue(queue.name).send(name, once=name) for client in clients)
-            )
+            sent = race(clients, queue, name, once=name)
             assert len(set(sent)) == 1
             assert Counter(one.outcome for one in sent)["sent"] == 1
     finally:
@@ -198,9 +203,11 @@ def test_the_second_waits_for_the_first_to_commit(queue, doors, backend, level, 
     with opened(backend, doors, level) as mine:
         first = queue.using(mine.connection).send(1, once="x")
         calls: list[Callable[[], Any]] = [
-            lambda: queue.send_many([Send(2, once="x"), Send("plain")])[0]
-            if many
-            else queue.send(2, once="x")
+            lambda: (
+                queue.send_many([Send(2, once="x"), Send("plain")])[0]
+                if many
+                else queue.send(2, once="x")
+            )
         ] * CLIENTS
         senders = Senders(backend, doors, calls)
         mine.commit()
@@ -222,9 +229,11 @@ def test_the_first_rolls_back_and_one_of_the_others_is_sent(
         first = queue.using(mine.connection).send(1, once="x")
         assert first.outcome == "sent"
         calls: list[Callable[[], Any]] = [
-            lambda: queue.send_many([Send(2, once="x"), Send("plain")])[0]
-            if many
-            else queue.send(2, once="x")
+            lambda: (
+                queue.send_many([Send(2, once="x"), Send("plain")])[0]
+                if many
+                else queue.send(2, once="x")
+            )
         ] * CLIENTS
         senders = Senders(backend, doors, calls)
         mine.rollback()
@@ -274,8 +283,8 @@ def test_only_senders_of_one_name_wait(queue, doors, backend, level):
 @pytest.mark.parametrize("backend", SERVERS, indirect=True)
 @pytest.mark.parametrize("many", [False, True])
 def test_under_an_old_snapshot(queue, doors, backend, many):
-    """The first has committed, but a transaction of yours cannot see it: on MySQL it is told all the
-    same, on PostgreSQL it has to be rolled back; a second message is never sent."""
+    """The first has committed, but a transaction of yours cannot see it: on MySQL it is told all
+    the same, on PostgreSQL it has to be rolled back; a second message is never sent."""
     with opened(backend, doors, "REPEATABLE READ") as mine:
         mine.execute("SELECT count(*) FROM person")
         first = queue.send(1, once="x")
@@ -343,12 +352,7 @@ def test_a_full_channel_is_no_answer_to_a_duplicate(queue, clients):
     for n in range(10):
         channel, name = f"c{n}", f"n{n}"
         queue.channel(channel).set_policy(max_size=1)
-        sent = together(
-            *(
-                lambda c=client: c.queue(queue.name).send(1, once=name, channel=channel)
-                for client in clients
-            )
-        )
+        sent = race(clients, queue, 1, once=name, channel=channel)
         assert len(set(sent)) == 1
 
 

@@ -86,6 +86,7 @@ def check_grants(client: str, url: str) -> None:
         batch.pop().kill("boom")
         queue.ack(batch)
         assert queue.receive(10) != []
+        assert queue.move() == 0
         db.schedule("nightly").set("orders", at=0)
         assert db.run_schedules().sent == 1
         assert db.schedule("nightly").remove()

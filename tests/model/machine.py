@@ -92,8 +92,7 @@ class Machine(RuleBasedStateMachine):
                 self.pair.rollback()
             type(self).close(self.pair.driver)
 
-    def settle(self) -> None:
-        # As the library does after its own calls (§12.10); MySQL cannot in your transaction.
+    def settle(self) -> None:  # as the library after its calls (§12.10); MySQL not in yours
         if not (self.pair.saved and self.pair.backend.dialect == "mysql"):
             self.call("settle", 1000, self.now)
 
@@ -388,8 +387,8 @@ class Machine(RuleBasedStateMachine):
         self.call("redrive", queue, to, limit, delay, self.now)
 
     def move(self, queue: str, to: str | None, limit: int) -> None:
-        to = None if to == queue else to
-        self.ids += self.guard(lambda: self.pair.move(queue, to, limit, self.now))
+        home = None if to == queue else to
+        self.ids += self.guard(lambda: self.pair.move(queue, home, limit, self.now))
 
     def discard(self, queue: str, state: str, limit: int) -> None:
         self.call("discard", queue, state, limit, self.now)

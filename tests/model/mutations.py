@@ -424,12 +424,6 @@ ORDER BY m.channel, m.due_at, m.id""",
         "note = NULL, first_at = NULL",
         "note = NULL",
     ),
-    Mutant(
-        "redriven-elsewhere-keeps-its-origin",
-        MESSAGES,
-        "group_id = NULL, origin = NULL",
-        "group_id = NULL",
-    ),
     Mutant("meta-is-not-cleared", "queues.py", 'elif "meta" in columns:', "elif False:"),
     # --- events ------------------------------------------------------------------------------
     Mutant("closings-not-told", "closing.py", "    if queue.events:", "    if False:"),

@@ -101,7 +101,7 @@ class Dice:
             (8, "expires_us", (None, 5 * SECOND)),
             (8, "limit_concurrency", (None, 1, 3)),
             (2, "events", (1, 1, 1, 0)),
-            (6, "meta", METAS),
+            (3, "meta", METAS),
         ]
         columns = {name: self.of(*values) for n, name, values in options if self.happens(n)}
         if self.happens(3):

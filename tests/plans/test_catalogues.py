@@ -163,6 +163,11 @@ def everything(db: fairlead.Database) -> None:
     queue.send_many([fairlead.Send(i, key=f"{key}{i}", on_conflict="replace") for i in range(9)])
     queue.send_many([fairlead.Send(i, key=f"{key}{i}", on_conflict="ignore") for i in range(5, 12)])
     queue.send_many([b"x"] * 1500)
+    for _ in range(2):
+        queue.send(b"z", once=key)
+        queue.send_many([fairlead.Send(b"z", once=f"{key}{i}") for i in range(3)])
+        queue.remember(key, {MARK: type_}, keep=60)
+    assert queue.recall(key) == {MARK: type_}
     permit = db.permit(name, ttl=30)
     first, *rest = queue.receive(20, permit=permit)
     permit.extend()

@@ -144,6 +144,19 @@ def test_send(bench: Bench, kind: str) -> None:
             bench.checked(bench.backend.cancel(kind, id, None, False, NOW), 1)
 
 
+def test_names(bench: Bench) -> None:
+    backend = bench.backend
+    bench.run(backend.queue_create("named", {}, NOW))
+    for keep in (1, 60_000_000):
+        names = [(*ITEM[:16], f"n{keep}-{i}", keep) for i in range(3000)]
+        bench.run(backend.send("named", names, NOW))
+    named = (*ITEM[:16], "x", 60_000_000)
+    for items in ([named], [named], [(*named[:16], "n1-7", 1), (*named[:16], "z", 1)]):
+        bench.checked(backend.send("named", items, NOW + 1), len(items))
+    bench.checked(backend.remember("named", "x", b"1", 60_000_000, NOW + 1), 1)
+    assert bench.checked(backend.recall("named", "x", NOW + 1), 1) == b"1"
+
+
 POLICIES: dict[str, dict[str, Any]] = {
     "concurrency": {"max_concurrency": 2},
     "rate": {"rate_count": 5, "rate_period_us": 1_000_000, "burst": 5},

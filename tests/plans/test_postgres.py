@@ -175,6 +175,30 @@ def test_send(bench: Bench, kind: str, what: str) -> None:
         assert plans.read <= SLACK, plans.scans
 
 
+@pytest.mark.parametrize("keep", [1, 60_000_000], ids=["forgotten", "known"])
+def test_names(bench: Bench, keep: int) -> None:
+    """Beside many others a name is one probe, in a table that was empty when it was planned."""
+    backend, queue = bench.backend, f"named{keep}"
+    bench.run(backend.queue_create(queue, {}, NOW))
+    named = (*ITEM[:16], "x", 60_000_000)
+    bench.run(backend.send(queue, [named], NOW))
+    bench.run(backend.send(queue, [named, ITEM], NOW))
+    bench.run(backend.remember(queue, "x", b"1", 60_000_000, NOW))
+    names = [(*ITEM[:16], f"n{i}", keep) for i in range(5000)]
+    bench.run(backend.send(queue, names, NOW))
+    again = [(*ITEM[:16], "n7", 1), (*ITEM[:16], "z", 1), ITEM]
+    for items in ([named], [(*ITEM[:16], "y", 1)], [(*ITEM[:16], "n8", 1)], again):
+        _, plans = bench.plans_of(backend.send(queue, items, NOW + 1))
+        assert plans.read <= SLACK, plans.scans
+        read = sum(node.read for node in plans.nodes if node.table == "remembered")
+        assert read <= 2 * len(items), plans.nodes
+    value, plans = bench.plans_of(backend.recall(queue, "x", NOW + 1))
+    assert value == b"1"
+    assert sum(node.read for node in plans.nodes if node.table == "remembered") <= 1
+    _, plans = bench.plans_of(backend.maintain(10, NOW + 1))
+    assert sum(node.read for node in plans.nodes if node.table == "remembered") <= 30
+
+
 def test_limited_channels(bench: Bench) -> None:
     """Counting leases under a gate goes through their own index, and no further than the limit."""
     for kind, columns in (("many", {"max_concurrency": 2}), ("leased", {"max_concurrency": 3})):

@@ -142,6 +142,20 @@ def test_send(bench: Bench, kind: str) -> None:
             bench.checked(bench.backend.cancel(kind, id, None, False, NOW), 1)
 
 
+def test_names(bench: Bench) -> None:
+    """Beside many others, most of them forgotten: whoever adds one takes two away."""
+    backend = bench.backend
+    bench.run(backend.queue_create("named", {}, NOW))
+    for size in (5000, 5000):
+        names = [(*ITEM[:16], f"n{size}-{i}-{NOW}", 1) for i in range(size)]
+        bench.run(backend.send("named", names, NOW))
+    named = (*ITEM[:16], "x", 60_000_000)
+    for items in ([named], [named], [(*named[:16], "y", 1), (*named[:16], "z", 1)]):
+        bench.checked(backend.send("named", items, NOW + 1), len(items))
+    bench.checked(backend.remember("named", "x", b"1", 60_000_000, NOW + 1), 1)
+    assert bench.checked(backend.recall("named", "x", NOW + 1), 1) == b"1"
+
+
 POLICIES: dict[str, dict[str, Any]] = {
     "concurrency": {"max_concurrency": 2},
     "rate": {"rate_count": 5, "rate_period_us": 1_000_000, "burst": 5},

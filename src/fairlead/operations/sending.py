@@ -17,6 +17,7 @@ from fairlead.operations import check
 from fairlead.operations.call import Call, Core
 from fairlead.values import Duration, Moment, OnConflict, Send, Sent
 
+_ONCE_FOR = limits.ONCE_FOR // limits.SECOND
 _CONFLICT = {"error": "e", "ignore": "i", "replace": "r"}
 _OUTCOME = {
     base.SENT: "sent",
@@ -44,8 +45,8 @@ def encode(
     group: str | None,
     debounce: Duration | None,
     max_wait: Duration | None,
-    once: str | None,
-    once_for: Duration,
+    once: str | None = None,
+    once_for: Duration = _ONCE_FOR,
 ) -> SendRow:
     """Check one send and make it what a backend takes."""
     if channel or channel != "":
@@ -136,12 +137,12 @@ def encode_send(item: Send) -> SendRow:
 # What a Send has besides its body and channel when nothing else was asked for.
 _ordinary = attrgetter(*(field.name for field in fields(Send)[2:]))
 _ORDINARY = _ordinary(Send(None))
-_ONCE_FOR = Send(None).once_for
 
 
 def _encode_item(item: Any, channels: set[str]) -> SendRow:
-    if not isinstance(item, Send):
-        item = Send(item)
+    if not isinstance(item, Send):  # a body alone
+        raw, is_json = check.payload(item, "the body")
+        return ("", raw, is_json, *_PLAIN)
     if (
         item.channel in channels
         and _ordinary(item) == _ORDINARY

@@ -51,9 +51,7 @@ class Names:
 
 def take(prefix: str, names: Names, items: Sequence[SendRow], lane: int, now: int) -> Op[None]:
     """Take the names that are free, in one order, so that two calls never wait in a circle."""
-    wanted = sorted(
-        (name.encode(), now + items[i][17]) for name, i in names.firsts.items()
-    )
+    wanted = sorted((name.encode(), now + items[i][17]) for name, i in names.firsts.items())
     for start in range(0, len(wanted), NAMES):
         some = json.dumps([(name.hex(), at) for name, at in wanted[start : start + NAMES]])
         [(held,)] = yield f"CALL {prefix}once_take(%s, %s, %s)", (lane, some, now)

@@ -346,7 +346,7 @@ CREATE FUNCTION fairlead.send(
   p_on_conflict text DEFAULT 'error', p_version int DEFAULT 0, p_type text DEFAULT NULL,
   p_headers jsonb DEFAULT NULL, p_lease interval DEFAULT NULL, p_max_attempts int DEFAULT NULL,
   p_expires interval DEFAULT NULL, p_json boolean DEFAULT true, p_max_wait interval DEFAULT NULL,
-  p_group text DEFAULT NULL, p_now bigint DEFAULT NULL, p_once text DEFAULT NULL, p_once_for interval DEFAULT '300 s')
+  p_group text DEFAULT NULL, p_once text DEFAULT NULL, p_once_for interval DEFAULT '300 s', p_now bigint DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
   IF p_json THEN
@@ -354,7 +354,7 @@ BEGIN
   END IF;
   RETURN fairlead.send_bytes(p_queue, convert_to(p_body, 'UTF8'), p_channel, p_priority, p_delay,
     p_at, p_key, p_on_conflict, p_version, p_type, p_headers, p_lease, p_max_attempts, p_expires,
-    p_json, p_max_wait, p_group, p_now, p_once, p_once_for);
+    p_json, p_max_wait, p_group, p_once, p_once_for, p_now);
 END $$;
 
 CREATE FUNCTION fairlead.send_bytes(
@@ -363,7 +363,7 @@ CREATE FUNCTION fairlead.send_bytes(
   p_on_conflict text DEFAULT 'error', p_version int DEFAULT 0, p_type text DEFAULT NULL,
   p_headers jsonb DEFAULT NULL, p_lease interval DEFAULT NULL, p_max_attempts int DEFAULT NULL,
   p_expires interval DEFAULT NULL, p_json boolean DEFAULT false, p_max_wait interval DEFAULT NULL,
-  p_group text DEFAULT NULL, p_now bigint DEFAULT NULL, p_once text DEFAULT NULL, p_once_for interval DEFAULT '300 s')
+  p_group text DEFAULT NULL, p_once text DEFAULT NULL, p_once_for interval DEFAULT '300 s', p_now bigint DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE r record;
 BEGIN

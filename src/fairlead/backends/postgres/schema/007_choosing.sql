@@ -437,7 +437,9 @@ BEGIN
   IF v_swept THEN
     PERFORM fairlead.fold(q.id, 1000);
     PERFORM fairlead.settle(100, p_now);
-    PERFORM fairlead.forget(q.lane, 1000, v_now, coalesce(p_due_floor, 0));
+    IF coalesce(p_due_floor, 0) = 0 THEN -- it looks at everything, which is not often
+      PERFORM fairlead.forget(q.lane, 1000, v_now);
+    END IF;
   END IF;
   IF q.paused = 0 THEN
     v_extra := jsonb_build_object('versions', c.versions);

@@ -49,7 +49,7 @@ BEGIN
     purged := purged + v_n;
     more := more OR v_n >= p_limit;
 
-    more := fairlead.forget(q.lane, p_limit, v_now, 0) >= p_limit OR more;
+    more := fairlead.forget(q.lane, p_limit, v_now) >= p_limit OR more;
     more := more OR fairlead.fold(q.id, p_limit) >= p_limit;
     PERFORM fairlead.fold_history(q.id, v_now - 86400000000);
     -- Gates of channels without work, whose rate has caught up, serve nobody.
@@ -64,7 +64,7 @@ BEGIN
   FOR v_lane IN SELECT * FROM fairlead.retired ORDER BY lane LOOP
     v_n := fairlead.sweep_lane(v_lane.lane, p_limit);
     purged := purged + v_n;
-    v_names := fairlead.forget(v_lane.lane, p_limit, 9223372036854775807, 0);
+    v_names := fairlead.forget(v_lane.lane, p_limit, 9223372036854775807);
     more := more OR v_n >= p_limit OR v_names >= p_limit;
     IF v_n = 0 AND v_names = 0 AND v_lane.retired_at < v_now - 604800000000 THEN
       -- No send can still be open that began before the purge.

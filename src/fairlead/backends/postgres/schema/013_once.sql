@@ -102,18 +102,17 @@ BEGIN
     FROM fairlead.remembered r WHERE r.lane = q.lane AND r.kind = 'v' AND r.name = p_name);
 END $$;
 
--- Delete what has expired, but not before p_floor: how many. What somebody has locked is left.
-CREATE FUNCTION fairlead.forget(p_lane int, p_limit int, p_now bigint, p_floor bigint) RETURNS int
+-- Delete what has expired: how many. What somebody has locked is left.
+CREATE FUNCTION fairlead.forget(p_lane int, p_limit int, p_now bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE v_n int;
 BEGIN
-  IF NOT EXISTS (SELECT 1 FROM fairlead.remembered r
-      WHERE r.lane = p_lane AND r.expires_at <= p_now AND r.expires_at >= p_floor) THEN
+  IF NOT EXISTS (SELECT 1 FROM fairlead.remembered r WHERE r.lane = p_lane AND r.expires_at <= p_now) THEN
     RETURN 0;
   END IF;
   DELETE FROM fairlead.remembered r WHERE r.ctid = ANY (ARRAY(
     SELECT o.ctid FROM fairlead.remembered o
-    WHERE o.lane = p_lane AND o.expires_at <= p_now AND o.expires_at >= p_floor
+    WHERE o.lane = p_lane AND o.expires_at <= p_now
     ORDER BY o.expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS v_n = ROW_COUNT;
   RETURN v_n;

@@ -19,8 +19,8 @@ BEGIN
 END $$;
 
 -- Move up to p_limit ready messages, the oldest first, to p_to; without it each to the queue where it
--- died. How many. Two movers of one queue wait for each other at its row (nobody else does, but who changes
--- its settings): the new ids then ascend in the old order, whoever draws them.
+-- died. How many. Movers of one queue wait for each other, so that the new ids ascend in the old order whoever
+-- draws them; nobody else does: the lock is theirs alone, and needs no right to change the queue's row.
 CREATE FUNCTION fairlead.move(p_queue text, p_to text DEFAULT NULL, p_limit int DEFAULT 1000, p_now bigint DEFAULT NULL)
 RETURNS int LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -37,10 +37,8 @@ DECLARE
   v_gone bigint[] := '{}';
   v_groups bigint[];
 BEGIN
-  SELECT * INTO q FROM fairlead.queue WHERE name = p_queue FOR NO KEY UPDATE;
-  IF NOT FOUND THEN
-    PERFORM fairlead.queue_row(p_queue);
-  END IF;
+  PERFORM pg_advisory_xact_lock(hashtextextended('fairlead.move.' || p_queue, 0));
+  q := fairlead.queue_row(p_queue);
   IF p_to = p_queue OR p_limit < 1 THEN
     RAISE EXCEPTION 'a queue is moved to another one, and at least one message of it' USING ERRCODE = 'FL006';
   ELSIF p_to IS NOT NULL THEN
