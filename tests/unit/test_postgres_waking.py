@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import psycopg
 import pytest
 
 import fairlead
+from fairlead.drivers.listening import PsycopgListening
 from tests import servers
 
 
@@ -171,3 +173,19 @@ def _until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_a_listener_that_has_ended_can_be_interrupted(url: str) -> None:
+    """Its thread may end in the very moment when the database is closed."""
+    with PsycopgListening(url, 5.0, "fairlead") as listening:
+        listening.interrupt()
+        assert listening.wait() == []
+    reads, writes = os.pipe()  # the lowest free numbers: those that were the listener's
+    try:
+        listening.interrupt()
+        os.set_blocking(reads, False)
+        with pytest.raises(BlockingIOError):
+            os.read(reads, 1)
+    finally:
+        os.close(reads)
+        os.close(writes)

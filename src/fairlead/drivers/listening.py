@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,8 @@ class PsycopgListening:
             raise ConnectionError(str(error)) from error
         self.pid = self._connection.info.backend_pid
         self._reads, self._writes = os.pipe()
+        self._lock = threading.Lock()
+        self._closed = False
 
     def wait(self) -> list[str]:
         names = _told(self._connection)
@@ -47,15 +50,20 @@ class PsycopgListening:
         return names
 
     def interrupt(self) -> None:
-        os.write(self._writes, b"x")
+        """From another thread, whether it still listens or not."""
+        with self._lock:
+            if not self._closed:  # or its number may be somebody else's file by now
+                os.write(self._writes, b"x")
 
     def __enter__(self) -> PsycopgListening:
         return self
 
     def __exit__(self, *_: Any) -> None:
         self._connection.close()
-        os.close(self._reads)
-        os.close(self._writes)
+        with self._lock:
+            self._closed = True
+            os.close(self._reads)
+            os.close(self._writes)
 
 
 class AsyncPsycopgListening:

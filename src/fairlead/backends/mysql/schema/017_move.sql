@@ -33,24 +33,25 @@ target: BEGIN
 END //
 
 -- Up to p_limit ready messages, the oldest first, to the queue p_to, or (NULL) each to where it died.
--- p_grouped: how many had a group.
+-- p_grouped: how many had a group. p_after: only those after this id; then the last that was looked at (what
+-- this transaction has deleted still lies in the index before it).
 DROP PROCEDURE IF EXISTS fairlead_move_ //
 CREATE PROCEDURE fairlead_move_(
   IN p_queue_id INT, IN p_lane INT, IN p_events INT, IN p_to INT, IN p_limit INT, IN p_now BIGINT,
-  OUT p_count INT, OUT p_grouped INT
+  INOUT p_after BIGINT, OUT p_count INT, OUT p_grouped INT
 )
 move: BEGIN
   DECLARE v_ids, v_some, v_homes LONGTEXT CHARACTER SET ascii;
   DECLARE v_moved LONGTEXT CHARACTER SET ascii DEFAULT NULL;
   DECLARE v_home, v_count INT;
-  DECLARE v_after BIGINT DEFAULT 0;
+  DECLARE v_last BIGINT;
   -- Looked for without locks, then locked by their ids: a scan that locks also touches, for an instant, the
   -- first row of the next queue, whose own mover would pass it by. What is ready has the wake-up time 0, so
   -- this index has it by age.
   look: LOOP
-    SELECT GROUP_CONCAT(id ORDER BY id), MAX(id) INTO v_some, v_after FROM (
+    SELECT GROUP_CONCAT(id ORDER BY id), MAX(id) INTO v_some, v_last FROM (
       SELECT m.id FROM fairlead_message m FORCE INDEX (wake)
-       WHERE m.lane = p_lane AND m.state = 'r' AND m.wake_at = 0 AND m.id > v_after
+       WHERE m.lane = p_lane AND m.state = 'r' AND m.wake_at = 0 AND m.id > p_after
          AND (m.expires_at IS NULL OR m.expires_at > p_now)
          AND (p_to IS NOT NULL OR m.died_in <> p_queue_id
               AND (SELECT COUNT(*) FROM fairlead_queue q WHERE q.id = m.died_in) = 1)
@@ -61,6 +62,7 @@ move: BEGIN
           FROM JSON_TABLE(CONCAT('[', v_some, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
           STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
          WHERE m.lane = p_lane AND m.state = 'r' FOR UPDATE SKIP LOCKED) ready;
+    SET p_after = COALESCE(v_last, p_after);
     IF p_count > 0 OR v_some IS NULL THEN LEAVE look; END IF; -- else others have them all: go on behind
   END LOOP;
   SET p_count = 0;
@@ -95,6 +97,7 @@ BEGIN
   DECLARE v_activated, v_recovered, v_killed, v_expired, v_gone, v_ended INT;
   DECLARE v_total, v_grouped INT DEFAULT 0;
   DECLARE v_now BIGINT;
+  DECLARE v_after BIGINT DEFAULT 0;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
     CALL fairlead_undo_(v_own);
@@ -123,7 +126,7 @@ BEGIN
   -- In portions whose lists are short.
   batch: WHILE v_total < p_limit DO
     CALL fairlead_move_(v_queue_id, v_lane, v_events, v_to_id, LEAST(p_limit - v_total, 1000), v_now,
-      v_count, v_members);
+      v_after, v_count, v_members);
     SET v_total = v_total + v_count, v_grouped = v_grouped + v_members;
     IF v_count = 0 THEN LEAVE batch; END IF;
   END WHILE;
