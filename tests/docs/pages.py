@@ -19,6 +19,7 @@ EXACT = {
     "groups.md",
     "events.md",
     "schedules.md",
+    "sqs.md",
     "waiting.md",
     "sql.md",
     "operations.md",

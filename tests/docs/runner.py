@@ -2,10 +2,11 @@
 
 The python blocks share one namespace; ``$ fairlead`` commands of console blocks are run between
 them, all in the order of the page. A ``text`` block right after a python block is what it prints.
-A python block with the name of a file (```` ```python shop.py ````) is written there instead, for
-the others to import. A command of a ``console background`` block, such as a worker, runs until the
-next such block or the end of the page; then it is stopped with SIGTERM and held against what the
-block shows.
+A block with the name of a file (```` ```python shop.py ````, ```` ```toml fairlead.toml ````) is
+written there instead, for the others to use. A command of a ``console background`` block, such as a
+worker, runs until the next such block or the end of the page; then it is stopped with SIGTERM and
+held against what the block shows. The page goes on when a ``fairlead serve`` among them answers, on
+the port $FAIRLEAD_SERVE_PORT, whichever the page names.
 $FAIRLEAD_DOCS is a JSON list of (pattern, replacement): what stands on the page for a server that
 the reader has, and the one that the test has.
 """
@@ -22,10 +23,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 from tests.docs.pages import EXACT, Block, blocks, matches
+
+# Whose commands are run: make, pip, psql are not ours to run here.
+_OURS = re.compile(r"(fairlead|pytest|echo|printf|seq)\b")
+_FIRST = ("$ fairlead", "$ pytest")  # of a console block that is run
+_SERVE = re.compile(r"fairlead serve\b")
+SECONDS = 60  # for a command to end, or to begin, on a busy machine
 
 
 class Differs(AssertionError):
@@ -66,15 +75,15 @@ def run_console(block: Block) -> None:
     bin = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{bin}:{os.environ['PATH']}", "COLUMNS": "120"}
     for command, shown in commands(block):
-        if not re.match(r"(fairlead|echo|printf|seq) ", command):
-            continue  # make, pip, psql: not ours to run here
+        if not _OURS.match(command):
+            continue
         done = subprocess.run(
             [shutil.which("bash") or "sh", "-c", substitute(command)],
             env=environment,
             capture_output=True,
             text=True,
             check=False,
-            timeout=30,
+            timeout=SECONDS,
         )
         said = done.stdout + done.stderr
         if done.returncode != 0:
@@ -98,12 +107,26 @@ class Background:
                 substitute(command).split(), env=environment, stdout=subprocess.PIPE, text=True
             )
             self._running.append((command, shown, process))
+            if _SERVE.match(command):
+                self._await_server(process)
+
+    def _await_server(self, process: subprocess.Popen[str]) -> None:
+        url = f"http://127.0.0.1:{os.environ['FAIRLEAD_SERVE_PORT']}/health"
+        deadline = time.monotonic() + SECONDS
+        while True:
+            try:
+                urllib.request.urlopen(url, timeout=SECONDS).close()
+                return
+            except OSError as error:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise Differs(f"no server answers at {url}: {error}") from error
+                time.sleep(0.05)
 
     def stop(self) -> None:
         while self._running:
             command, shown, process = self._running.pop()
             process.send_signal(signal.SIGTERM)
-            printed, _ = process.communicate(timeout=30)
+            printed, _ = process.communicate(timeout=SECONDS)
             if process.returncode != 0:
                 raise Differs(f"$ {command}\nexited with {process.returncode}")
             if not matches(shown, printed):
@@ -116,7 +139,7 @@ class Background:
 
 
 def write(block: Block, name: str) -> None:
-    """A module of the reader's, perhaps a new version of it."""
+    """A file of the reader's, perhaps a new version of it."""
     Path(name).write_text(substitute(block.text), "utf-8")
     sys.modules.pop(name.removesuffix(".py"), None)
     shutil.rmtree("__pycache__", ignore_errors=True)  # two versions may have the same second
@@ -135,13 +158,13 @@ def run_page(page: Path) -> None:
     try:
         for block in blocks(page):
             try:
-                if block.language == "python" and block.tags:
+                if block.language in ("python", "toml") and block.tags:
                     write(block, block.tags[0])
                 elif block.language == "python":
                     printed = run_python(block, namespace)
                 elif block.language == "console" and block.tags == ("background",):
                     background.start(block)
-                elif block.language == "console" and block.text.startswith("$ fairlead"):
+                elif block.language == "console" and block.text.startswith(_FIRST):
                     run_console(block)
                 elif block.language == "text" and block.follows and last == "python":
                     check_printed(block, printed)

@@ -57,10 +57,19 @@ def substitutes(page: Path) -> list[tuple[str, str]]:
     return found
 
 
-def run(page: Path, found: list[tuple[str, str]], cwd: Path) -> None:
+def served(page: Path) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """The port of the page's server -> one that is free; and that server's environment."""
+    if "127.0.0.1:9324" not in page.read_text("utf-8"):
+        return [], {}
+    port = str(servers.free_port())
+    return [(r"127\.0\.0\.1:9324", f"127.0.0.1:{port}")], {"FAIRLEAD_SERVE_PORT": port}
+
+
+def run(page: Path, found: list[tuple[str, str]], cwd: Path, seconds: float = 100) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "FAIRLEAD_URL"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    environment["FAIRLEAD_DOCS"] = json.dumps(found)
+    port, serving = served(page)
+    environment |= {"FAIRLEAD_DOCS": json.dumps([*found, *port]), **serving}
     done = subprocess.run(
         [sys.executable, "-W", "error::ResourceWarning", "-m", "tests.docs.runner", str(page)],
         cwd=cwd,
@@ -68,14 +77,15 @@ def run(page: Path, found: list[tuple[str, str]], cwd: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=seconds,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
+@pytest.mark.timeout(220)  # sqs.md starts ten programs, perhaps on a busy machine
 @pytest.mark.parametrize("page", SNIPPETS, ids=_name)
 def test_the_snippets_run(page: Path, tmp_path: Path) -> None:
-    run(page, substitutes(page), tmp_path)
+    run(page, substitutes(page), tmp_path, 200)
 
 
 @pytest.mark.parametrize("name", ["tutorial", "groups", "waiting", "events", "schedules"])

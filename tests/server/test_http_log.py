@@ -65,6 +65,8 @@ def test_a_line_for_each_request(lines: io.StringIO) -> None:
     }
     assert (two["action"], two["status"], two["bytes_out"]) == ("-", 400, refused)
     assert two["request_id"] == second
+    assert two["error"] == "InvalidAction"
+    assert two["message"].endswith(" error=InvalidAction")
     assert (three["action"], three["status"]) == ("/health", 200)
     assert "confidential" not in lines.getvalue()
 
@@ -89,6 +91,8 @@ def test_nothing_secret_is_logged(lines: io.StringIO) -> None:
     assert run(main()) == [200, 200, 403]
     text = lines.getvalue()
     assert [line["key"] for line in accesses(lines)] == [KEY.id, KEY.id, "-"]
+    codes = [line.get("error") for line in accesses(lines)]
+    assert codes == [None, None, "SignatureDoesNotMatch"]
     for secret in (KEY.secret, "confidentia", "Signature=", "X-Amz-"):
         assert secret not in text
 

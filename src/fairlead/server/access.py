@@ -29,6 +29,7 @@ class Visit:
     queue: str = "-"
     key: str = "-"  # the access key's id
     status: int = 0
+    error: str | None = None  # the code of a refusal, as the client is told it
     taken: int = 0  # bytes of the request's body
     given: int = 0  # and of the answer's
 
@@ -69,6 +70,7 @@ def _record(at: float, visit: Visit, seconds: float) -> logging.LogRecord:
     text = (
         f"{visit.method} {visit.action} {visit.queue} {visit.status} "
         f"{visit.taken}>{visit.given} B {ms} ms key={visit.key} id={visit.request_id}"
+        + (f" error={visit.error}" if visit.error else "")
     )
     record = log.makeRecord(log.name, logging.INFO, "", 0, text, (), None)
     record.created = at
@@ -83,6 +85,8 @@ def _record(at: float, visit: Visit, seconds: float) -> logging.LogRecord:
         key=visit.key,
         request_id=visit.request_id,
     )
+    if visit.error:
+        record.__dict__["error"] = visit.error
     return record
 
 

@@ -158,6 +158,7 @@ class Door:
         except Exception as error:
             _tell_mistake(visit, error)
             refusal = errors.INTERNAL_FAILURE()
+        visit.error = refusal.code
         return wire.render_error(wire.protocol_of(pairs), refusal, visit.request_id)
 
     async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
