@@ -199,6 +199,7 @@ GIVEN = {"Hello": text("There"), "General": text("Kenobi"), "Help.Me": text("Me"
     [
         ([], set()),
         (["All"], set(GIVEN)),
+        (["ALL"], set(GIVEN)),
         ([".*"], set(GIVEN)),
         (["*"], set(GIVEN)),
         (["Foo", "All"], set(GIVEN)),

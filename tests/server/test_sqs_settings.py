@@ -88,7 +88,7 @@ def test_what_is_asked_of_a_message_is_the_union_of_both_parameters() -> None:
         "SenderId",
         "SentTimestamp",
     }
-    for old, new in ((["All"], []), ([], ["All"])):
+    for old, new in ((["All"], []), ([], ["All"]), ([], ["ALL"])):
         assert settings.asked_of_message(old, new) == settings.SYSTEM_ATTRIBUTES
     assert settings.asked_of_message(["Policy"], []) == set()
     assert refusal(settings.asked_of_message, ["Foo"], []).code == "InvalidAttributeName"

@@ -170,12 +170,12 @@ def _refused(text: str) -> errors.SqsError:
 def chosen(given: Mapping[str, Attribute], names: Iterable[str]) -> dict[str, Attribute]:
     """The attributes that MessageAttributeNames asks for: by name, `All`, `.*`, `*`, `Prefix.*`.
 
-    A name that no attribute can have is not an error: it finds nothing.
+    A name that no attribute can have is not an error: it finds nothing. `ALL` is Celery's word.
     """
     exact: set[str] = set()
     prefixes: list[str] = []
     for name in names:
-        if name in ("All", ".*", "*"):
+        if name in ("All", "ALL", ".*", "*"):
             return dict(given)
         if name.endswith(".*"):
             prefixes.append(name.removesuffix(".*"))

@@ -156,7 +156,9 @@ def asked_of_message(
     """
     queues = SETTABLE | COUNTERS
     old = _asked(attribute_names, SYSTEM_ATTRIBUTES | queues) - queues
-    return old | _asked(system_attribute_names, SYSTEM_ATTRIBUTES)
+    # Celery's broker says ALL in the new one, whatever its user wrote.
+    new = (ALL if name == "ALL" else name for name in system_attribute_names)
+    return old | _asked(new, SYSTEM_ATTRIBUTES)
 
 
 def _asked(names: Iterable[str], known: frozenset[str]) -> frozenset[str]:

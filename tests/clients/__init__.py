@@ -1,0 +1,1 @@
+"""Clients as they come from their registries, against ``fairlead serve`` as a process."""

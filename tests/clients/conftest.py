@@ -1,0 +1,48 @@
+"""Servers that live as long as the session, and are asked after each test what they met."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.clients.serving import BACKENDS, ENVIRONMENT, Harbour, Served
+
+
+@pytest.fixture(scope="session")
+def harbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harbour]:
+    harbour = Harbour(tmp_path_factory.mktemp("clients"))
+    yield harbour
+    harbour.close()
+
+
+@pytest.fixture
+def session_things(request: pytest.FixtureRequest, harbour: Harbour) -> None:
+    """tests/conftest.py asks for this before it counts what there is."""
+    harbour.served(request.node.callspec.params["served"])
+
+
+@pytest.fixture(params=BACKENDS)
+def served(
+    request: pytest.FixtureRequest,
+    harbour: Harbour,
+    session_things: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Served]:
+    """A server that must have nothing to complain of when the test is over."""
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    served = harbour.served(request.param)
+    yield served
+    lines = served.logged()
+    bad = [line for line in lines if line["level"] != "INFO" or line.get("status", 200) >= 500]
+    assert not bad, f"the server logged: {bad}"
+
+
+@pytest.fixture
+def sqs(served: Served) -> Iterator[Any]:
+    """boto3's client."""
+    client = served.client()
+    yield client
+    client.close()

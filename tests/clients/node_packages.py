@@ -1,0 +1,65 @@
+"""Node and the packages of javascript/, pinned by its lock file, in a folder outside the project.
+
+It is $XDG_CACHE_HOME/fairlead-clients (~/.cache/fairlead-clients), and used again by the next run.
+A change of the lock file makes a new folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().with_name("javascript")
+OLDEST = 20  # the SDK's and sqs-consumer's
+SECONDS = 100
+
+
+def node() -> str:
+    """The program; a test without it is skipped."""
+    found = shutil.which("node")
+    if found is None:
+        pytest.skip("node is not installed: the JavaScript clients are not tested")
+    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True)
+    major = re.match(r"v(\d+)", version.stdout)
+    if major is None or int(major[1]) < OLDEST:
+        pytest.fail(f"node {version.stdout.strip()} is too old: these clients need {OLDEST}")
+    return found
+
+
+def modules() -> Path:
+    """The folder node_modules; a test that cannot have it fails."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairlead-clients"
+    lock = (HERE / "package-lock.json").read_bytes()
+    folder = base / f"node-{hashlib.sha256(lock).hexdigest()[:12]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    done = folder / "complete"
+    with open(folder / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # the workers of ``pytest -n`` share it
+        if not done.exists():
+            _install(folder)
+            done.touch()
+    return folder / "node_modules"
+
+
+def _install(folder: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.fail("node is installed and npm is not: install npm, these tests need its packages")
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(HERE / name, folder)
+    command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1"]
+    try:
+        ran = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=False, timeout=SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"npm ci was not done within {SECONDS} s: is the npm registry reachable?")
+    if ran.returncode != 0:
+        pytest.fail(f"npm ci failed: is the npm registry reachable?\n{ran.stderr[-2000:]}")
