@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEV := $(VENV)/.installed
 CLI := $(VENV)/.installed-cli
 
-.PHONY: run demo test check bench mutants faults model servers clean
+.PHONY: run demo test check bench mutants faults fuzz model servers clean
 
 run: $(CLI)              ## an SQS on 127.0.0.1:9324, on embedded SQLite; prints how to try it
 	@$(BIN)/fairlead serve --log text --db sqlite:///fairlead.db
@@ -35,6 +35,9 @@ mutants: $(DEV)          ## deliberate bugs, each of which the model test must c
 
 faults: $(DEV) servers   ## kill -9 and contention, a thousand rounds each: FAIRLEAD_FAULTS=1000
 	FAIRLEAD_FAULTS=$${FAIRLEAD_FAULTS:-1000} $(BIN)/python -m pytest tests/faults -s
+
+fuzz: $(DEV) servers     ## the SQS server's wire, ten minutes: FAIRLEAD_FUZZ=600 seconds
+	FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-600} $(BIN)/python -m pytest tests/server/test_wire_fuzz.py -s
 
 model: $(DEV) servers    ## the model test, longer: FAIRLEAD_MODEL_EXAMPLES=2000 make model
 	FAIRLEAD_MODEL_EXAMPLES=$${FAIRLEAD_MODEL_EXAMPLES:-500} $(BIN)/python -m pytest tests/model

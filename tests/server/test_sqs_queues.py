@@ -104,6 +104,18 @@ async def test_create_queue_with_defaults_spelled_out_is_the_same_queue(bench: B
     assert await bench.queue(given, name=name_of(url)) == url
 
 
+async def test_create_queue_does_not_care_what_is_in_the_queue(bench: Bench) -> None:
+    given = {"VisibilityTimeout": "40"}
+    url = await bench.queue(given)
+    for delay in (None, None, 600):
+        await bench.core(url).send("x", delay=delay)
+    await bench.core(url).receive()
+    counts = await bench.attributes(url, *book_counters()[:3])
+    assert list(counts.values()) == ["1", "1", "1"]
+    assert await bench.queue(given, name=name_of(url)) == url
+    assert await bench.attributes(url, *book_counters()[:3]) == counts
+
+
 def book_counters() -> list[str]:
     states = ("", "Delayed", "NotVisible")
     return [
