@@ -246,6 +246,31 @@ def test_the_first_rolls_back_and_one_of_the_others_is_sent(
 
 
 @pytest.mark.parametrize("backend", SERVERS, indirect=True)
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+@pytest.mark.parametrize("old", [False, True], ids=["new name", "forgotten name"])
+def test_those_who_wait_in_transactions_of_yours_are_answered(queue, doors, backend, end, old):
+    """There nothing is repeated, so a deadlock among them would show."""
+    if old:
+        queue.cancel(id=queue.send(0, once="x", once_for=0.000001))
+
+    def send() -> fairlead.Sent:
+        with opened(backend, doors) as other:
+            sent = queue.using(other.connection).send(2, once="x")
+            other.commit()
+            return sent
+
+    with opened(backend, doors) as mine:
+        first = queue.using(mine.connection).send(1, once="x")
+        senders = Senders(backend, doors, [send] * CLIENTS)
+        getattr(mine, end)()
+        sent = senders.join()
+    assert len(set(sent)) == 1
+    assert (sent[0] == first) is (end == "commit")
+    assert Counter(one.outcome for one in sent)["sent"] == (end == "rollback")
+    assert [m.body for m in queue.peek()] == [1 if end == "commit" else 2]
+
+
+@pytest.mark.parametrize("backend", SERVERS, indirect=True)
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
 def test_only_senders_of_one_name_wait(queue, doors, backend, level):
     """Not those of its neighbours, not receivers, not maintenance, nor whoever remembers a value of
