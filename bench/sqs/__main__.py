@@ -69,7 +69,11 @@ def main() -> None:
         cells: list[str] = []
         for name in names:
             slow = statistics.median(r.percentile(0.95) for r in figures[phase, name]) * 1000
-            times = f" ({rates[name] / rates['moto']:.1f}x)" if "moto" in rates and name != "moto" else ""
+            times = (
+                f" ({rates[name] / rates['moto']:.1f}x)"
+                if "moto" in rates and name != "moto"
+                else ""
+            )
             cells.append(f"{rates[name]:,.0f}{times}, p95 {slow:.0f} ms")
         print(f"| {phase} | " + " | ".join(cells) + " |")
 
@@ -102,7 +106,9 @@ async def _round(port: int, queue: str, count: int, connections: int) -> list[Re
             {"Id": str(i), "ReceiptHandle": one["ReceiptHandle"]} for i, one in enumerate(messages)
         ]
         if entries:
-            deletes.append(request("DeleteMessageBatch", {"QueueUrl": url, "Entries": entries}, host))
+            deletes.append(
+                request("DeleteMessageBatch", {"QueueUrl": url, "Entries": entries}, host)
+            )
     deleted = await call("DeleteMessageBatch", deletes)
     return [sent, received, deleted]
 
@@ -156,7 +162,10 @@ def _await(port: int, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is not None:
             assert process.stderr is not None
             raise SystemExit(process.stderr.read().decode()[-500:])
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5):
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5),
+        ):
             return
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return

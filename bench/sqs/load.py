@@ -41,7 +41,9 @@ def request(action: str, members: dict[str, Any], host: str) -> bytes:
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, supply: Supply, take: Take, result: Result, done: Callable[[], None]) -> None:
+    def __init__(
+        self, supply: Supply, take: Take, result: Result, done: Callable[[], None]
+    ) -> None:
         self._supply = supply
         self._take = take
         self._result = result

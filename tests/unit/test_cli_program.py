@@ -86,12 +86,19 @@ def test_a_broken_pipe_is_quiet(url: str) -> None:
     assert child.wait(20) == 141
 
 
+def open_files(pid: int) -> list[str]:
+    return [os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir() if file.is_symlink()]
+
+
 def test_interrupt_is_quiet(url: str) -> None:
     child = program(
         "receive", "emails", "--wait", "60", "--db", url,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    time.sleep(1.5)
+    deadline = time.monotonic() + 60
+    while not any(name.endswith(".db") for name in open_files(child.pid)):
+        assert time.monotonic() < deadline, "it never opened the database"
+        time.sleep(0.01)
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=20)
     assert (child.returncode, out, err) == (130, b"", b"")

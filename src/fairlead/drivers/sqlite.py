@@ -63,20 +63,17 @@ def _use_wal(connection: sqlite3.Connection, timeout: float) -> None:
 
 
 def register(connection: sqlite3.Connection) -> None:
-    """Teach the connection ``fairlead_now()``, the host's clock in microseconds, if it is new.
+    """Teach the connection ``fairlead_now_ns()``, the host's clock, if it is new.
 
-    An embedded database has no other clock, and SQLite's own functions only show milliseconds.
-    Asking first costs 2 µs. Defining it again would make SQLite prepare every statement anew, and
-    fails while one is running.
+    An embedded database has no other clock, and SQLite's own functions only show milliseconds. It
+    is a built-in function because Python handles signals in those written in Python, and SQLite
+    would make an error of its own of a Ctrl-C that arrived there. Asking first costs 2 µs. Defining
+    it again would make SQLite prepare every statement anew, and fails while one is running.
     """
     try:
-        connection.cursor(sqlite3.Cursor).execute("SELECT fairlead_now()").fetchall()
+        connection.cursor(sqlite3.Cursor).execute("SELECT fairlead_now_ns()").fetchall()
     except sqlite3.OperationalError:
-        connection.create_function("fairlead_now", 0, _now)
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
+        connection.create_function("fairlead_now_ns", 0, time.time_ns)
 
 
 class SqliteDriver:

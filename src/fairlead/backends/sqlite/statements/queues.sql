@@ -1,7 +1,7 @@
 -- The schema, the clock and the queues.
 
 -- name: clock()
-SELECT fairlead_now()
+SELECT fairlead_now_ns() / 1000
 
 -- name: has_schema()
 SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'fairlead_migration'
@@ -12,14 +12,14 @@ SELECT version, oldest_client FROM fairlead_migration ORDER BY version
 -- name: find_queue(name, now)
 -- The first statement of most operations: the clock, the lane and the settings. The last column
 -- spares sends without any max_size the count.
-SELECT coalesce(:now, fairlead_now()), id, lane, tat, name, {settings},
+SELECT coalesce(:now, fairlead_now_ns() / 1000), id, lane, tat, name, {settings},
     EXISTS (SELECT 1 FROM fairlead_policy p WHERE p.queue_id = q.id AND p.max_size IS NOT NULL)
 FROM fairlead_queue q WHERE name = :name
 
 -- name: open_queue(name, now)
 -- The first statement of a receive: as find_queue, and one index probe each for what tells whether
 -- there is anything to sweep (expiry, lapsed lease, due) and which versions are ready.
-SELECT coalesce(:now, fairlead_now()), id, lane, tat, name, {settings},
+SELECT coalesce(:now, fairlead_now_ns() / 1000), id, lane, tat, name, {settings},
     (SELECT expires_at FROM fairlead_message m
       WHERE m.lane = q.lane AND expires_at IS NOT NULL ORDER BY expires_at LIMIT 1),
     (SELECT lease_until FROM fairlead_message m
@@ -51,7 +51,7 @@ UPDATE fairlead_lane SET retired_at = :now WHERE id = :lane
 
 -- name: create_queue(name, lane, now, lease_us, max_attempts, backoff_initial_us, backoff_factor, backoff_max_us, retention_us, dead_retention_us, failure_retention_us, dead_letter, max_body, expires_us, paused, events, limit_concurrency, limit_rate_count, limit_rate_period_us, limit_burst, max_concurrency, rate_count, rate_period_us, burst, weight, channel_paused, ordered, max_size)
 INSERT INTO fairlead_queue (name, lane, created_at, {settings})
-VALUES (:name, :lane, coalesce(:now, fairlead_now()),
+VALUES (:name, :lane, coalesce(:now, fairlead_now_ns() / 1000),
     :lease_us, :max_attempts, :backoff_initial_us, :backoff_factor, :backoff_max_us, :retention_us,
     :dead_retention_us, :failure_retention_us, :dead_letter, :max_body, :expires_us, :paused,
     :events, :limit_concurrency, :limit_rate_count, :limit_rate_period_us, :limit_burst,

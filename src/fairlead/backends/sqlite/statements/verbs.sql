@@ -100,7 +100,7 @@ WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: create_permit(name, ttl_us, now)
 INSERT INTO fairlead_permit (name, created_at, expires_at)
-SELECT :name, t.now, t.now + :ttl_us FROM (SELECT coalesce(:now, fairlead_now()) AS now) t
+SELECT :name, t.now, t.now + :ttl_us FROM (SELECT coalesce(:now, fairlead_now_ns() / 1000) AS now) t
 RETURNING id
 
 -- name: live_permit(id, now)
