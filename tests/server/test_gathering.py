@@ -164,6 +164,46 @@ async def test_what_a_caller_who_has_gone_was_to_get_is_handed_over() -> None:
 
 
 @in_a_loop
+async def test_also_what_the_first_one_was_to_get() -> None:
+    left: list[int] = []
+
+    async def unclaimed(key: str, outcomes: Sequence[int]) -> None:
+        left.extend(outcomes)
+
+    airport = Airport(unclaimed=unclaimed)
+    gone = airport.add(1)
+    await turn()
+    gone.cancel()  # the flight is on its way, and arrives
+    await turn()
+    assert gone.cancelled()
+    airport.gate.set()
+    assert list(await airport.add(2)) == [4]
+    assert left == [2]
+    assert airport.flights == [[1], [2]]
+
+
+@in_a_loop
+async def test_also_what_comes_in_the_moment_its_caller_goes() -> None:
+    left: list[int] = []
+    callers: list[asyncio.Task[Sequence[int]]] = []
+
+    async def unclaimed(key: str, outcomes: Sequence[int]) -> None:
+        left.extend(outcomes)
+
+    async def fly(key: str, items: Sequence[int]) -> Sequence[int]:
+        # The outcome is told before this runs, and its caller has not yet been resumed.
+        asyncio.get_running_loop().call_soon(callers[0].cancel)
+        return [item * 2 for item in items]
+
+    gathering: Gathering[str, int, int] = Gathering(fly, most=100, unclaimed=unclaimed)
+    callers.append(asyncio.create_task(gathering.add("q", [1])))
+    await asyncio.wait(callers)
+    await gathering.close()
+    assert callers[0].cancelled()
+    assert left == [2]
+
+
+@in_a_loop
 async def test_the_first_callers_going_does_not_hold_up_the_others() -> None:
     airport = Airport()
     first = airport.add(1)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from typing import Any
+from unittest.mock import patch
 
 import fairlead
+from fairlead.server.sqs import attempts
 from tests.server.sqs_desk import Desk, everywhere, name_of
 
 
@@ -143,8 +145,8 @@ async def test_a_thousand_polls_take_no_thread_and_no_connection(desk: Desk) -> 
     polls = [poll(desk, urls[n % 4], 1) for n in range(1000)]
     await desk.polling(urls[0], 1000)
     assert threading.active_count() <= threads + 1  # SQLite's one, if it was not there
-    # Each poll here is a request's task; besides those there is one a queue.
-    assert len(asyncio.all_tasks()) - tasks - 1000 <= 4 + 2
+    # Each poll here is a request's task; besides those there is one a queue, and perhaps its look.
+    assert len(asyncio.all_tasks()) - tasks - 1000 <= 4 * 2 + 2
     await asyncio.gather(*(desk.send(urls[n % 4], str(n)) for n in range(1000)))
     got = await asyncio.gather(*polls)
     assert sorted(int(body) for [body] in got) == list(range(1000))
@@ -219,6 +221,24 @@ async def test_or_it_is_released_and_that_is_no_attempt(desk: Desk) -> None:
         await asyncio.sleep(0.001)
     [message] = await desk.core(url).receive(1)
     assert message.attempts == 1
+
+
+@everywhere()
+async def test_an_attempt_that_could_not_be_remembered_holds_nothing(desk: Desk) -> None:
+    url = await desk.queue(fifo=True)
+    await desk.send_to(url, "g", "x")
+    remembering = asyncio.Event()
+
+    async def remember(*_: Any) -> None:
+        remembering.set()
+        await asyncio.Event().wait()
+
+    with patch.object(attempts, "remember", remember):
+        client = poll(desk, url, ReceiveRequestAttemptId="a")
+        await remembering.wait()
+        client.cancel()
+        await asyncio.wait([client])
+    assert await poll(desk, url) == ["x"]
 
 
 def _leaving_when_given(desk: Desk) -> asyncio.Future[asyncio.Task[Any]]:

@@ -6,6 +6,9 @@
 A call that finds nobody on the way starts at once, by itself: being alone costs nothing. Flights
 have a key (a queue); those of different keys do not wait for each other.
 
+Where outcomes must not get lost (received messages) no caller flies itself: a flight that is
+cancelled in the middle may have done its work, and nobody would know what it brought.
+
 A flight fails as a whole. Where that may be the fault of one of its calls (a UsageError), each is
 flown again alone, so that only the one at fault is refused.
 """
@@ -14,9 +17,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fairlead.errors import UsageError
 
@@ -43,7 +46,7 @@ class Gathering(Generic[K, T, R]):
         *,
         most: int,
         heaviest: int | None = None,
-        unclaimed: Callable[[K, Sequence[R]], Awaitable[None]] | None = None,
+        unclaimed: Callable[[K, Sequence[R]], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         """A flight has at most ``most`` items and ``heaviest`` weight, or is one caller's.
         ``unclaimed`` takes the outcomes of a caller who has gone meanwhile."""
@@ -58,22 +61,35 @@ class Gathering(Generic[K, T, R]):
     async def add(self, key: K, items: Sequence[T], weight: int = 0) -> Sequence[R]:
         """The outcomes of these items, in their order."""
         waiting = self._waiting.get(key)
+        first = waiting is None
         if waiting is None:
-            self._waiting[key] = deque()
-            try:
-                return await self._fly(key, items)
-            finally:
-                self._go_on(key)
+            waiting = self._waiting[key] = deque()
+            if self._unclaimed is None:
+                try:
+                    return await self._fly(key, items)
+                finally:
+                    self._go_on(key)
         outcomes: asyncio.Future[Sequence[R]] = asyncio.get_running_loop().create_future()
         waiting.append(_Parcel(items, weight, outcomes))
-        return await outcomes
+        if first:
+            self._go_on(key)
+        try:
+            return await outcomes
+        except asyncio.CancelledError:
+            if self._unclaimed is not None and _arrived(outcomes):
+                # They came in the moment their caller went.
+                self._start(self._unclaimed(key, outcomes.result()))
+            raise
 
     def _go_on(self, key: K) -> None:
         """The flight is over: the next one takes who waits."""
         if not self._waiting[key]:
             del self._waiting[key]
             return
-        task = asyncio.create_task(self._run(key), name="fairlead-gathering")
+        self._start(self._run(key))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="fairlead-gathering")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -141,3 +157,7 @@ class Gathering(Generic[K, T, R]):
         """Wait for the flights that are on their way."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
+
+
+def _arrived(outcomes: asyncio.Future[Any]) -> bool:
+    return outcomes.done() and not outcomes.cancelled() and outcomes.exception() is None

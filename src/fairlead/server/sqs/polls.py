@@ -29,7 +29,7 @@ from fairlead.polling import Pace
 Look = Callable[[str, int, float, bool], Awaitable[AsyncMessages]]
 
 ABREAST = 16  # waiters for whom is looked at once, when there is plenty
-BLIND = 0.04  # seconds between two looks, at most, where the database wakes nobody
+BLIND = 0.025  # seconds between two looks, at most, where the database wakes nobody
 LEAST = 0.001  # seconds to leave the database alone, whatever retry_after says
 
 

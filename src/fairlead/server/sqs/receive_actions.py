@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fairlead.aio.queue import AsyncMessages
 from fairlead.operations.receiving import row_of
 from fairlead.server.sqs import attempts, bodies, checks, contents, errors, handles, limits, md5
 from fairlead.server.sqs.asking import Ask
@@ -55,7 +56,7 @@ def is_ordered(known: Known) -> bool:
     return known.settings.policy.ordered
 
 
-async def receive(sqs: Sqs, known: Known, n: int, lease: float, wait: float) -> Sequence[Message]:
+async def receive(sqs: Sqs, known: Known, n: int, lease: float, wait: float) -> AsyncMessages:
     """Look at once; if there is nothing and ``wait`` allows it, stand in line."""
     traffic, ordered = sqs.traffic, is_ordered(known)
     messages = await traffic.receive(known.name, n, lease, ordered)
@@ -86,7 +87,11 @@ async def _attempt(
         messages = await receive(sqs, known, n, lease, wait)
         answer = attempts.Answer(messages, int(time.time()))
         if messages:
-            await attempts.remember(queue, attempt, answer)
+            try:
+                await attempts.remember(queue, attempt, answer)
+            except BaseException:  # the client has gone, or gets an error
+                sqs.traffic.give_back(known.name, messages)
+                raise
     return answer
 
 

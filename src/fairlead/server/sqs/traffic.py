@@ -7,10 +7,16 @@ by the library) are not gathered: what one receive gives of a group is one recei
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import logging
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from fairlead.aio.database import AsyncDatabase
+from fairlead.aio.leased import AsyncLeasedMessage
 from fairlead.aio.queue import AsyncMessages
+from fairlead.errors import FairleadError
 from fairlead.server.sqs.gathering import Gathering
 from fairlead.server.sqs.handles import Receipt
 from fairlead.server.sqs.in_flight import Caps, InFlight
@@ -25,6 +31,10 @@ RECEIVE_BYTES = 32 * 1024 * 1024
 UNKNOWN = 200 * 1024  # bytes of a message, before any of its queue was seen
 MANY = 10_000  # queues whose messages' usual size is remembered
 
+# A queue, a visibility time, and 0; or the number of a receive that flies alone.
+_Look: TypeAlias = tuple[str, float, int]
+log = logging.getLogger("fairlead.server")
+
 
 class Traffic:
     def __init__(self, db: AsyncDatabase, caps: Caps | None = None) -> None:
@@ -35,16 +45,20 @@ class Traffic:
             self._send, most=SENDS, heaviest=SEND_BYTES
         )
         self._deletes: Gathering[str, Receipt, bool] = Gathering(self._delete, most=DELETES)
-        self._receives: Gathering[tuple[str, float], int, AsyncMessages] = Gathering(
+        self._receives: Gathering[_Look, int, AsyncMessages] = Gathering(
             self._receive, most=RECEIVERS, heaviest=RECEIVE_BYTES, unclaimed=self._unclaimed
         )
         self._bytes: dict[str, int] = {}  # of a message, by queue
+        self._alone = itertools.count(1)
+        self._returns: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
         """Open polls are answered; what is on its way arrives."""
         await self.polls.close()
         for gathering in (self._sends, self._deletes, self._receives):
             await gathering.close()
+        if self._returns:
+            await asyncio.wait(set(self._returns))
 
     # --- sending -------------------------------------------------------------------------------
     async def send(self, queue: str, sends: Sequence[Send], weight: int) -> Sequence[Sent]:
@@ -64,18 +78,16 @@ class Traffic:
             messages = AsyncMessages()
             messages.retry_after = None
             return messages
-        if ordered:
-            messages = await self._db.queue(queue).receive(n, lease=lease)
-        else:
-            weight = n * self._bytes.get(queue, UNKNOWN)
-            [messages] = await self._receives.add((queue, lease), (n,), weight)
+        flight = next(self._alone) if ordered else 0
+        weight = n * self._bytes.get(queue, UNKNOWN)
+        [messages] = await self._receives.add((queue, lease, flight), (n,), weight)
         if messages:
             self.in_flight.given(queue, len(messages))
         return messages
 
-    async def _receive(self, key: tuple[str, float], counts: Sequence[int]) -> list[AsyncMessages]:
+    async def _receive(self, key: _Look, counts: Sequence[int]) -> list[AsyncMessages]:
         """One receive for all, dealt out: the first has what it asked for before the second."""
-        queue, lease = key
+        queue, lease, _ = key
         received = await self._db.queue(queue).receive(sum(counts), lease=lease)
         self._weigh(queue, received)
         if len(counts) == 1:
@@ -97,11 +109,24 @@ class Traffic:
             whole = sum([len(message.raw) for message in received])
             self._bytes[queue] = whole // len(received)
 
-    async def _unclaimed(self, key: tuple[str, float], shares: Sequence[AsyncMessages]) -> None:
+    async def _unclaimed(self, key: _Look, shares: Sequence[AsyncMessages]) -> None:
         for messages in shares:
-            if messages:
-                await self._db.queue(key[0]).release(messages)
-                self.polls.wake(key[0])
+            await self._release(key[0], messages)
+
+    def give_back(self, queue: str, messages: Sequence[AsyncLeasedMessage]) -> None:
+        """Messages that do not reach their receiver are for others, at once."""
+        task = asyncio.create_task(self._release(queue, messages), name="fairlead-give-back")
+        self._returns.add(task)
+        task.add_done_callback(self._returns.discard)
+
+    async def _release(self, queue: str, messages: Sequence[AsyncLeasedMessage]) -> None:
+        if not messages:
+            return
+        try:
+            await self._db.queue(queue).release(messages)
+        except FairleadError as error:  # then they are visible again when their time is over
+            log.warning("messages of a client that has gone were not given back: %s", error)
+        self.polls.wake(queue)
 
     # --- deleting ------------------------------------------------------------------------------
     async def delete(
