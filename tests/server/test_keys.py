@@ -211,3 +211,8 @@ def test_no_repr_shows_a_secret() -> None:
     assert "AKIDBILLING" in shown
     assert SECRET not in shown
     assert TOKEN not in shown
+
+
+def test_a_star_is_not_a_beginning() -> None:
+    with pytest.raises(InvalidArgument, match='write "shop-"'):
+        AccessKey("AKID", "secret", queues=("shop-*",))

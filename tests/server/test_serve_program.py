@@ -358,3 +358,9 @@ def test_what_is_wrong_is_said_once_by_several_processes(tmp_path: Path) -> None
     code, text = refused("--db", sqlite(tmp_path), *words)
     assert code == 2
     assert text.count("queue orders of the configuration: ") == 1
+
+
+def test_the_memory_of_one_process_is_not_shared() -> None:
+    code, text = refused("--db", "sqlite://", "--port", "0", "--processes", "2")
+    assert code == 2
+    assert "sqlite:// is the memory of one process: use a file" in text

@@ -113,6 +113,7 @@ async def test_orders_that_make_no_sense_are_refused(desk: Desk) -> None:
         (url, "Key", number(7), {}),
         (url, "Key", text("x" * 256), {}),
         (url, "Type", {"DataType": "Binary", "BinaryValue": b"x"}, {}),
+        (url, "Typ", text("welcome"), {}),
         (fifo, "Key", text("k"), ids),
     ]:
         given = {"MessageBody": "x", "MessageAttributes": {f"Fairlead.{name}": value}, **more}

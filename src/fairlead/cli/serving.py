@@ -18,7 +18,7 @@ from fairlead.aio.database import AsyncDatabase, connect_async
 from fairlead.cli.parsing import Duration
 from fairlead.cli.session import Context, Session
 from fairlead.cli.status import setup_logs
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, InvalidArgument
 from fairlead.worker.supervised import Link
 
 if TYPE_CHECKING:
@@ -120,6 +120,11 @@ def serve(
     Example: fairlead serve --config fairlead.toml --processes 2
     """
     settings = _settings(config, flags or Flags(), session)
+    if session.url == "sqlite://" and settings.processes > 1:
+        raise InvalidArgument(
+            "sqlite:// is the memory of one process: use a file (sqlite:///fairlead.db), or "
+            "one process"
+        )
     link = Link.from_environment()
     session.creates = True
     if link is not None:
@@ -168,6 +173,9 @@ def _connect(session: Session) -> AsyncDatabase:
 def _tell(session: Session, settings: Settings, url: str) -> None:
     """Where it is, and how to try it."""
     log.info("serving SQS on %s, database %s", url, session.shown)
+    if settings.listen in ("0.0.0.0", "::"):
+        how = "with TLS" if settings.tls_cert else "without TLS"
+        log.info("listening on all addresses of this machine, %s", how)
     if not len(settings.keys):
         log.warning(
             "no access keys are configured: signatures are not verified, and only this machine is "
@@ -180,6 +188,7 @@ def _tell(session: Session, settings: Settings, url: str) -> None:
         session.say("Try it:\n")
         session.say(SNIPPET.format(url=url, region=settings.region))
     session.say("Ctrl-C finishes what is asked and ends; a second one leaves at once")
+    session.say(f"Look inside: {session.command('queue', 'list')}")
     session.out.file.flush()
 
 

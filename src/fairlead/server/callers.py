@@ -55,6 +55,13 @@ class Callers:
         key = caller.key
         return Who(key.id, key.account, caller.region, self._senders[key.id], key.allows)
 
+    def claimed(self, headers: Mapping[bytes, bytes]) -> str:
+        """Which key a refused request says it has, for the log: "?ID", if there is that key. Others
+        are not shown: people swap an id and its secret."""
+        found = headers.get(b"authorization", b"").partition(_CREDENTIAL)[2].partition(b"/")[0]
+        id = found.decode("latin-1")
+        return f"?{id}" if self._keys.get(id) is not None else "-"
+
     def _anyone(self, headers: Mapping[bytes, bytes]) -> Who | Refusal:
         if _of_a_page(headers):
             return replace(

@@ -132,6 +132,7 @@ class Door:
             signed = SignedRequest(visit.method, path, query, pairs, body)
             who = self._callers.who(signed, headers)
             if isinstance(who, Refusal):
+                visit.key = self._callers.claimed(headers)
                 raise Refused(who)
             visit.key = who.key or "-"
             request = wire.parse(visit.method, path, query, pairs, body)

@@ -65,6 +65,12 @@ class AccessKey:
                     f"access key {self.id}: {name} is empty, which allows nothing: "
                     f"leave it out to allow all {name}, or name some"
                 )
+        for prefix in self.queues or ():
+            if "*" in prefix:
+                raise InvalidArgument(
+                    f"access key {self.id}: queues are beginnings of names, without a *: "
+                    'write "shop-" for all that begin so'
+                )
         for action in sorted(self.actions or ()):
             if action != _single(action):
                 raise InvalidArgument(

@@ -45,8 +45,8 @@ def listeners(settings: Settings) -> list[socket.socket]:
         close(bound)
         raise CannotListen(
             f"cannot listen on {host}:{settings.port}: {problem and problem.strerror}. Is another "
-            "server running there? Choose another port with --port, or another address with "
-            "--listen"
+            "server running there? Choose another port with --port (or FAIRLEAD_SERVE_PORT=9325), "
+            "or another address with --listen"
         )
     return bound
 

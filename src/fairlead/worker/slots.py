@@ -114,8 +114,12 @@ class Slots:
         error = f"no task is called {message.type!r}; this worker knows {known}"
         if message.type is None:
             error = f"it has no type, and several tasks use its queue: say which, {known}"
-        log.error("message %d of %s: %s", message.id, message.queue, error)
+            if "Fairlead.Type" in message.headers:
+                error += ". Its attribute Fairlead.Type is heeded by fairlead serve --extended only"
         delay = REFUSED * 4 ** (message.attempts - 1)
+        about = {"queue": message.queue, "message_id": message.id, "attempt": message.attempts}
+        text = f"message {message.id} of {message.queue}: {error}; again in {delay:.0f} s"
+        log.error("%s", text, extra=about)
         self._worker.settler.begin(message, Verdict("fail", error=error, delay=delay))
 
     def fill(self) -> None:

@@ -21,6 +21,8 @@ from fairlead.server.sqs.contents import Attribute
 PRIORITY = "Fairlead.Priority"
 KEY = "Fairlead.Key"
 TYPE = "Fairlead.Type"
+KNOWN = (PRIORITY, KEY, TYPE)
+PREFIX = "Fairlead."
 
 
 class Extras(NamedTuple):
@@ -36,10 +38,16 @@ def taken(
     attributes: Mapping[str, Attribute], fifo: bool
 ) -> tuple[Extras, Mapping[str, Attribute]]:
     """The orders among the attributes of a message, and the attributes that are left."""
-    if not attributes.keys() & {PRIORITY, KEY, TYPE}:
+    ours = [name for name in attributes if name.startswith(PREFIX)]
+    if not ours:
         return NONE, attributes
+    for name in ours:
+        if name not in KNOWN:
+            raise errors.INVALID_PARAMETER_VALUE(
+                f"The message attribute '{name}' is none of {', '.join(KNOWN)}."
+            )
     left = dict(attributes)
-    priority, key, type = (left.pop(name, None) for name in (PRIORITY, KEY, TYPE))
+    priority, key, type = (left.pop(name, None) for name in KNOWN)
     if key is not None and fifo:
         raise errors.INVALID_PARAMETER_VALUE(
             f"{KEY} cannot be used with a FIFO queue: its MessageDeduplicationId does the same."

@@ -41,6 +41,7 @@ class Mover:
         self._moves = moves
         self._poked = asyncio.Event()
         self._stopping = False
+        self._away = False  # the database
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -75,11 +76,15 @@ class Mover:
 
     async def _look_safely(self) -> float:
         try:
-            return await self.look()
+            pause = await self.look()
+            self._away = False
+            return pause
         except LeaseLost:
             return 0.0  # the step took too long, and another has it
         except DatabaseError as error:
-            log.warning("moving messages: %s; trying again", error)
+            level = logging.DEBUG if self._away else logging.WARNING  # said once, not each second
+            self._away = True
+            log.log(level, "moving messages waits for the database: %s", error)
         except Exception:
             log.exception("moving messages: a step failed; it is tried again")
         return TROUBLE
