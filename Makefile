@@ -39,6 +39,9 @@ faults: $(DEV) servers   ## kill -9 and contention, a thousand rounds each: FAIR
 fuzz: $(DEV) servers     ## the SQS server's wire, ten minutes: FAIRLEAD_FUZZ=600 seconds
 	FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-600} $(BIN)/python -m pytest tests/server/test_wire_fuzz.py -s
 
+ways: $(DEV) servers     ## the conformance suite by every way in; `make test` thins out the rarest
+	FAIRLEAD_ALL_WAYS=1 $(BIN)/python -m pytest -n 2 tests/conformance
+
 model: $(DEV) servers    ## the model test, longer: FAIRLEAD_MODEL_EXAMPLES=2000 make model
 	FAIRLEAD_MODEL_EXAMPLES=$${FAIRLEAD_MODEL_EXAMPLES:-500} $(BIN)/python -m pytest tests/model
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -142,6 +144,17 @@ def session_things(request: pytest.FixtureRequest, doors: Doors, databases: Data
             databases[value].queues()
 
 
+# An async door calls the operations that the sync one calls, so these ways show little that others
+# do not. Each test in four takes them; FAIRLEAD_ALL_WAYS=1: all do.
+RARE_WAYS = {way for way in WAYS if way.endswith("-async-yours")} | {"memory-async-own"}
+ALL_WAYS = "FAIRLEAD_ALL_WAYS" in os.environ
+
+
+def _ways(test: str) -> list[str]:
+    rarely = zlib.crc32(test.encode()) % 4 == 0
+    return [way for way in WAYS if ALL_WAYS or rarely or way not in RARE_WAYS]
+
+
 # Bad arguments are refused before a connection is taken: every backend once, and one async door.
 FEW_WAYS = [way for way in WAYS if way.endswith("-sync-own") or way == "sqlite-async-own"]
 
@@ -154,7 +167,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "db" in metafunc.fixturenames and not hasattr(metafunc.module, "db"):
-        ways = WAYS
+        ways = _ways(metafunc.definition.name)
         if metafunc.definition.get_closest_marker("few_ways"):
             ways = FEW_WAYS
         elif metafunc.definition.get_closest_marker("yours"):
