@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEV := $(VENV)/.installed
 CLI := $(VENV)/.installed-cli
 
-.PHONY: run demo test check bench mutants faults fuzz model servers clean
+.PHONY: run demo test check bench mutants faults fuzz ways model servers clean
 
 run: $(CLI)              ## an SQS on 127.0.0.1:9324, on embedded SQLite; prints how to try it
 	@$(BIN)/fairlead serve --log text --db sqlite:///fairlead.db
