@@ -147,6 +147,7 @@ class Machine(RuleBasedStateMachine):
         if fate == "live" or (fate == "member" and not among):
             if not self.live():  # nothing to do would be a step wasted
                 self.receive_all("a", 0, 3)
+                self.settle()
             among = self.live() or self.leases
         if not among:
             return "a", [(NOBODY, 1)]
@@ -350,6 +351,7 @@ class Machine(RuleBasedStateMachine):
             for row in run(model.peek(queue["name"], 1000, "s", None, 0, 0), driver, True)
         ):
             self.call("maintain", 1000, self.now)
+            self.settle()  # it may have ended a group
 
     def cancel(self, queue: str, which: tuple[str, int], key: str | None, force: bool) -> None:
         self.sweep_first()
