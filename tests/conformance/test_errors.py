@@ -8,6 +8,7 @@ import pytest
 
 import fairlead
 from fairlead import InvalidArgument, InvalidBody, InvalidName, Send, UsageError
+from fairlead.limits import HEADERS_BYTES
 
 pytestmark = pytest.mark.few_ways
 
@@ -25,7 +26,7 @@ BAD_SENDS = {
     "body: bytes in JSON": ({"a": b"x"}, {}, InvalidBody),
     "headers: a list": (1, {"headers": ["x"]}, InvalidBody),
     "headers: not JSON": (1, {"headers": {"x": {1}}}, InvalidBody),
-    "headers: too large": (1, {"headers": {"x": "y" * 300_000}}, InvalidArgument),
+    "headers: too large": (1, {"headers": {"x": "y" * HEADERS_BYTES}}, InvalidArgument),
     "priority: text": (1, {"priority": "5"}, InvalidArgument),
     "priority: a fraction": (1, {"priority": 1.5}, InvalidArgument),
     "priority: 0.0": (1, {"priority": 0.0}, InvalidArgument),
