@@ -59,7 +59,9 @@ def test_every_error_is_documented(name):
 
 
 def test_three_branches_for_three_faults_and_one_that_is_none():
-    branches = [cls.__name__ for cls in errors.FairleadError.__subclasses__()]
+    # (A program of ours may have its own, like serve.)
+    found = errors.FairleadError.__subclasses__()
+    branches = [cls.__name__ for cls in found if cls.__module__ == errors.__name__]
     assert sorted(branches) == [
         "DatabaseError",
         "LeaseLost",

@@ -133,8 +133,10 @@ async function deadLetters() {
   const url = await create("js-work", { RedrivePolicy: policy });
   await ask(new SendMessageCommand({ QueueUrl: url, MessageBody: "bad" }));
   assert.equal((await receive(url, { VisibilityTimeout: 0 })).length, 1);
-  assert.deepEqual(await receive(url, { WaitTimeSeconds: 0 }), []);
-  assert.equal(await waiting(dead), 1);
+  do {
+    // A receive that meets others' locks may pass it by once.
+    assert.deepEqual(await receive(url, { WaitTimeSeconds: 0 }), []);
+  } while ((await waiting(dead)) !== 1);
   const source = { SourceArn: await arnOf(dead) };
   const { TaskHandle } = await ask(new StartMessageMoveTaskCommand(source));
   for (;;) {
