@@ -66,7 +66,8 @@ async def test_what_was_done_after_a_cancelled_statement_is_durable(
     await cancelling
     cancelled = received.count(None)
     assert cancelled > 0
-    assert (await bench.stats()).delivered == len(received) - cancelled
+    # What we got is there for good. (One that was cancelled may have been committed before.)
+    assert (await bench.stats()).delivered >= len(received) - cancelled
     db.close()
     await async_db.close()
 
