@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+import fairlead
 from fairlead import DatabaseUnavailable
 from fairlead.aio import pool as aio_pool
 from fairlead.aio.pool import AsyncPool
+from fairlead.aio.running import AsyncOwnRunner
 from fairlead.sync import pool as sync_pool
 from fairlead.sync.pool import STALE, Pool
+from tests import servers
 
 
 class Gone(Exception):
@@ -392,3 +395,32 @@ def test_close_refuses_those_that_already_wait():
 
     setup.loop.run_until_complete(scenario())
     setup.end()
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+def test_who_is_cancelled_while_a_connection_is_made_is_cancelled(swallows: bool) -> None:
+    """A driver may make an error of its own of that, or go on as if nothing had happened."""
+
+    async def main() -> None:
+        db = fairlead.connect_async(servers.postgres_url("pool"))
+        assert isinstance(db.runner, AsyncOwnRunner)
+        open_, begun = db.runner._pool._open, asyncio.Event()
+
+        async def slowly() -> Any:
+            begun.set()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                if not swallows:
+                    raise fairlead.DatabaseUnavailable("cancelled while connecting") from None
+            return await open_()
+
+        db.runner._pool._open = slowly
+        task = asyncio.create_task(db.queues())
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await db.close()
+
+    asyncio.run(main())

@@ -52,11 +52,25 @@ class AsyncOwnRunner:
         except Exception as error:
             raise unreachable(self._target.shown, error) from error
 
+    async def _acquire(self, cancelled: int) -> AsyncDriver:
+        """A connection. While one is made or tried, a driver may turn a cancellation into an error
+        of its own, or swallow it: whoever was cancelled would go on for ever."""
+        try:
+            driver = await self._pool.acquire()
+        except Exception as error:
+            if cancellations() > cancelled:
+                raise asyncio.CancelledError from error
+            raise
+        if cancellations() > cancelled:
+            await self._pool.release(driver)
+            raise asyncio.CancelledError
+        return driver
+
     async def run(self, call: Call[T]) -> T:
         attempt = 0
         cancelled = cancellations()
         while True:
-            driver = await self._pool.acquire()
+            driver = await self._acquire(cancelled)
             try:
                 with watched(driver, self._pool.patience):
                     if not self._ready and call.needs_schema:
