@@ -196,11 +196,11 @@ class DatabaseUnavailable(DatabaseError):
 
 
 class OutcomeUnknown(DatabaseUnavailable):
-    """The connection broke while the database may have been committing."""
+    """The call was broken off while the database may have been committing."""
 
     def __init__(self, what: str, cause: BaseException) -> None:
         super().__init__(
-            f"the connection broke during {what}; it may or may not have happened ({cause}). "
+            f"{what} was broken off; it may or may not have happened ({cause}). "
             "Check before you repeat it, or send with a key and on_conflict='ignore', which is "
             "safe to repeat"
         )

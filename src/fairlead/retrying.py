@@ -2,7 +2,8 @@
 
 Only calls on our own connections are ever repeated. A deadlock, a serialization failure or a lock
 time-out means the transaction was rolled back, so the call is started again. A lost connection may
-mean anything: the call is repeated only if repeating it is harmless, else ``OutcomeUnknown``.
+mean anything, and so may an interruption on MySQL: the call is repeated only if repeating it is
+harmless, else ``OutcomeUnknown``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from fairlead.operations.call import Call
 
 ATTEMPTS = 10
 BUSY, LOST = "busy", "lost"
+TORN = "torn"
 
 
 def pause(attempt: int) -> float:
@@ -65,6 +67,8 @@ def judge(
         if attempt + 1 < 3:
             return LOST
         return DatabaseUnavailable(f"{call.what}: the connection broke again and again: {error}")
+    if verdict == TORN and not call.repeatable:
+        return OutcomeUnknown(call.what, error)
     # Cancelled by an administrator or a time limit, read-only after a failover, …: nobody can list
     # them all, and a worker must outlive them all. What we begin is rolled back.
     return DatabaseError(f"{call.what}: the database could not do it ({code}): {error}")
@@ -74,7 +78,7 @@ def unusable(code: str | None, verdict: str | BaseException) -> bool:
     """Must the connection be thrown away? Also after an error that we do not know: MySQL does not
     let a procedure whose statement is killed end its own transaction, and in that nothing that
     comes after would ever be committed."""
-    return code == GONE or type(verdict) is DatabaseError
+    return code == GONE or type(verdict) in (DatabaseError, OutcomeUnknown)
 
 
 def judge_yours(backend: Backend, code: str | None, error: BaseException) -> BaseException:

@@ -7,11 +7,12 @@ import time
 import pytest
 
 from fairlead import OutcomeUnknown, Send
+from fairlead.backends.mysql import MysqlBackend
 from fairlead.backends.sqlite import SqliteBackend
 from fairlead.drivers.base import GONE
 from fairlead.operations import sending
 from fairlead.operations.call import Core
-from fairlead.retrying import LOST, judge
+from fairlead.retrying import LOST, judge, unusable
 
 CORE = Core(SqliteBackend())
 KEYED = Send(1, key="k", on_conflict="ignore")
@@ -48,3 +49,13 @@ def repeated(*items: Send) -> bool:
 )
 def test_only_while_the_name_is_surely_remembered(items: list[Send], expected: bool) -> None:
     assert repeated(*items) is expected
+
+
+@pytest.mark.parametrize("code", ["1317", "1969", "3024"])
+def test_an_interruption_on_mysql_may_have_come_after_the_commit(code: str) -> None:
+    backend = MysqlBackend()
+    plain = sending.send(Core(backend), "q", sending.encode_send(Send(1)))
+    verdict = judge(backend, code, RuntimeError("interrupted"), plain, 0)
+    assert isinstance(verdict, OutcomeUnknown)
+    assert "may or may not have happened" in str(verdict)
+    assert unusable(code, verdict)

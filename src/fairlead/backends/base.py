@@ -205,8 +205,9 @@ class Backend(Schedules, Remembering, Protocol):
 
     def translate(self, code: str, message: str) -> Exception | str | None:
         """What a database error means: "busy" (try again: deadlock, serialization, lock timeout),
-        "gone" (the connection is lost), an error of ours to raise instead, or None: unknown.
-        `code` is what the driver made of it (drivers/base.py)."""
+        "gone" (the connection is lost), "torn" (broken off, perhaps after its commit), an error of
+        ours to raise instead, or None: unknown, and rolled back. `code` is what the driver made of
+        it (drivers/base.py)."""
         ...
 
     # --- schema ------------------------------------------------------------------------------

@@ -24,6 +24,9 @@ from fairlead.errors import (
 _BUSY = {"1213", "1205", "1020", "3572", "1412", "1615"}
 # Gone away, lost, lost in between, shut down, killed, time-outs of the network, idle for too long.
 _GONE = {"gone", "2006", "2013", "2055", "2014", "1053", "1927", "1159", "1160", "1161", "4031"}
+# Interrupted by KILL QUERY or a time limit. Our procedures commit before they answer, so that this
+# may have come after the commit.
+_TORN = {"1317", "1969", "3024"}
 # No such table, procedure, database; a procedure with other arguments; no such column.
 _OUTDATED = {"1146", "1305", "1318", "1054"}
 
@@ -37,6 +40,8 @@ def translate(code: str, message: str, prefix: str) -> Exception | str | None:
         return "busy"
     if code in _GONE:
         return "gone"
+    if code in _TORN:
+        return "torn"
     text = _text(code, message)
     if code.startswith("-") and code[1:].isdigit():
         code = str(int(code) + 65_536)  # PyMySQL takes the number for a signed one

@@ -258,6 +258,14 @@ BEGIN
         v_full := 0;
       END IF;
       v_i := v_ptr;
+      IF v_full = 0 AND v_ptr = 1 AND v_turn = 0 AND cardinality(ids) = 0 AND 1 = ALL (a_w) AND true = ALL (a_alive) THEN
+        -- Also common: one of each (open channels have room for one).
+        v_k := least(v_rem, cardinality(a_ch));
+        v_quota := array_fill(1, ARRAY[v_k]) || array_fill(0, ARRAY[cardinality(a_ch) - v_k]);
+        v_rem := v_rem - v_k;
+        v_ptr := v_k + 1;
+        v_i := cardinality(a_ch) + 1;
+      END IF;
       WHILE v_i <= cardinality(a_ch) AND (v_rem > 0 OR v_full > 0) LOOP
         IF a_alive[v_i] THEN
           v_k := CASE WHEN v_i = v_ptr AND v_turn > 0 THEN v_turn ELSE a_w[v_i] END;
