@@ -5,6 +5,7 @@ missing=""
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || missing="$missing postgresql"
 command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ] || missing="$missing mariadb-server"
 command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || missing="$missing pgbouncer"
+command -v rabbitmq-server >/dev/null || [ -x /usr/sbin/rabbitmq-server ] || missing="$missing rabbitmq-server"
 [ -z "$missing" ] && exit 0
 if ! command -v apt-get >/dev/null; then
   echo "The tests need these servers:$missing. Install them with your package manager." >&2

@@ -371,6 +371,11 @@ class Message:
         return self._row[2]
 
     @property
+    def is_json(self) -> bool:
+        """Is ``raw`` JSON text? Else the body was sent as bytes."""
+        return bool(self._row[14] & BODY_JSON)
+
+    @property
     def body(self) -> Any:
         """The body as it was sent: bytes, or the decoded JSON."""
         try:

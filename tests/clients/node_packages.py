@@ -1,4 +1,4 @@
-"""Node and the packages of javascript/, pinned by its lock file, in a folder outside the project.
+"""Node and its packages, pinned by a lock file, in a folder outside the project.
 
 It is $XDG_CACHE_HOME/fairlead-clients (~/.cache/fairlead-clients), and used again by the next run.
 A change of the lock file makes a new folder.
@@ -35,27 +35,27 @@ def node() -> str:
     return found
 
 
-def modules() -> Path:
+def modules(here: Path = HERE) -> Path:
     """The folder node_modules; a test that cannot have it, without a registry say, is skipped."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairlead-clients"
-    lock = (HERE / "package-lock.json").read_bytes()
+    lock = (here / "package-lock.json").read_bytes()
     folder = base / f"node-{hashlib.sha256(lock).hexdigest()[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
     done = folder / "complete"
     with open(folder / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # the workers of ``pytest -n`` share it
         if not done.exists():
-            _install(folder)
+            _install(here, folder)
             done.touch()
     return folder / "node_modules"
 
 
-def _install(folder: Path) -> None:
+def _install(here: Path, folder: Path) -> None:
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("node is installed and npm is not: install npm, these tests need its packages")
     for name in ("package.json", "package-lock.json"):
-        shutil.copy(HERE / name, folder)
+        shutil.copy(here / name, folder)
     command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1"]
     refused = folder / "refused"  # the tests after the first do not try for as long again
     if refused.exists() and time.time() - refused.stat().st_mtime < AGAIN:

@@ -19,6 +19,7 @@ from fairlead.cli.demo import demo
 from fairlead.cli.events import events
 from fairlead.cli.insight import explain, failures, peek, stats, trace
 from fairlead.cli.parsing import STDIN
+from fairlead.cli.relay import relay
 from fairlead.cli.sending import send
 from fairlead.cli.serving import serve
 from fairlead.cli.session import Failed, Refused, Session
@@ -36,6 +37,7 @@ _CREATABLE = (
     ("queue", "set"),
     ("channel", "policy"),
     ("schedule", "add"),
+    ("relay", "set"),
 )
 _KEYWORD = re.compile(r"\b([a-z_]+)=(?!\w)")
 
@@ -62,7 +64,7 @@ _COMMANDS: tuple[tuple[Group, tuple[Any, ...]], ...] = (
     (_WORK, (wait, groups.group, schedules.schedule)),
     (_WORK, (messages.cancel, messages.reschedule, messages.dead)),
     (_TASKS, (worker, tasks.task)),
-    (_SERVE, (serve,)),
+    (_SERVE, (serve, relay)),
     (_LOOK, (stats, top, peek, explain, failures, trace, events)),
     (_QUEUES, (queues.queue, channels.channel)),
     (_CARE, (queues.migrate, maintain, doctor)),

@@ -20,6 +20,7 @@ from fairlead.cli.parsing import Duration
 from fairlead.cli.session import Context, Failed, Refused, Session, shown
 from fairlead.cli.status import Screen, StatusLine, screen, setup_logs, summary
 from fairlead.errors import FairleadError
+from fairlead.relay.running import Relay
 from fairlead.worker import health
 from fairlead.worker.reloading import Sources
 from fairlead.worker.runtime import Worker
@@ -52,6 +53,9 @@ class Options:
     metrics_port: Annotated[int | None, Parameter(help="Serve /metrics, /health, /ready.")] = None
     metrics_host: Annotated[str, Parameter(help="On this address (127.0.0.1).")] = "127.0.0.1"
     name: Annotated[str | None, Parameter(help="The worker's name. Default: host:pid.")] = None
+    relay: Annotated[
+        bool, Parameter(help="Also relay queues that have a destination (fairlead relay).")
+    ] = False
     reload: Annotated[bool, Parameter(help="Restart when a .py file changes.")] = False
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Parameter(help="Log from here on (info).")
@@ -78,6 +82,8 @@ class Options:
         words += ["--grace", str(self.grace), "--log-level", self.log_level]
         for name, values in (("--queue", self.queue), ("--reserve", self.reserve)):
             words += [f"{name}={value}" for value in values or ()]
+        if self.relay:
+            words.append("--relay")
         if self.name is not None:
             words.append(f"--name={self.name}" + (f"-{number}" if self.processes > 1 else ""))
         return [*words, "--json-logs" if json else "--no-json-logs"]
@@ -180,7 +186,8 @@ def _alone(
         async with _serving(options, snapshots, lambda: health.ready(snapshots())):
             following = asyncio.create_task(follow)
             try:
-                await run_until_signalled(worker)
+                async with _relaying(app, options):
+                    await run_until_signalled(worker)
             finally:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
@@ -219,6 +226,16 @@ def _tell(state: str, worker: Worker, options: Options) -> None:
 
 
 @contextlib.asynccontextmanager
+async def _relaying(app: App, options: Options) -> AsyncGenerator[None]:
+    """The relay meanwhile, if it is asked for; schedules are the worker's business."""
+    if not options.relay:
+        yield
+        return
+    async with Relay(app.async_db, schedules=False):
+        yield
+
+
+@contextlib.asynccontextmanager
 async def _serving(options: Options, snapshots: Snapshots, ready: Ready) -> AsyncGenerator[None]:
     """/metrics, /health and /ready meanwhile, if they are asked for."""
     async with contextlib.AsyncExitStack() as stack:
@@ -241,7 +258,8 @@ def _supervised(session: Session, name: str, options: Options, json: bool, link:
 
     async def work(app: App, worker: Worker) -> None:
         try:
-            await link.run(worker)
+            async with _relaying(app, options):
+                await link.run(worker)
         finally:
             await app.close_async()
 

@@ -125,7 +125,7 @@ class Worker:
                 return
             if self.witnessed and (witness := Witness.start(self)) is not None:
                 self.journal = self.settler.journal = witness.journal
-            jobs = (self.heart.run, self._watch, Upkeep(self).run)
+            jobs = (self.heart.run, self._watch, Upkeep(self.db).run)
             aside = [asyncio.create_task(self._keep(job)) for job in jobs]
             self.ready = True
             log.info("worker %s is ready: %s", self.name, ", ".join(self.tasks))

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from typing import TYPE_CHECKING
 
+from fairlead.aio.database import AsyncDatabase
 from fairlead.errors import DatabaseError
-
-if TYPE_CHECKING:
-    from fairlead.worker.runtime import Worker
 
 log = logging.getLogger("fairlead.worker")
 LOOK = 5.0  # seconds after which a schedule that somebody added is noticed
@@ -19,9 +16,11 @@ TIDY = 60.0  # seconds between two rounds of maintenance, of each worker
 
 
 class Upkeep:
-    def __init__(self, worker: Worker) -> None:
-        self._db = worker.db
-        self._loop = worker.loop
+    """Of a worker, or of a relay."""
+
+    def __init__(self, db: AsyncDatabase) -> None:
+        self._db = db
+        self._loop = asyncio.get_running_loop()
         self._said: dict[str, tuple[str, float]] = {}  # errors of schedules: which, and when
 
     async def run(self) -> None:

@@ -1,0 +1,261 @@
+"""RabbitMQ as a destination: AMQP 0-9-1 with publisher confirms, mandatory, persistent.
+
+    amqp://user:${RABBIT_PASSWORD}@host:5672/vhost?exchange=shop&routing_key=orders.{channel}
+
+Without an exchange it is the default one, whose routing keys are names of queues; without a routing
+key it is the name of Fairlead's queue. What else is in the query (``heartbeat``, ``cafile`` …) is
+aiormq's. A message counts as handed over when RabbitMQ has confirmed it: then it is on the disk of
+the durable queues it was routed to. One that no queue would get is not confirmed, it waits here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from fairlead.relay.destination import DestinationError, Later, Never, Outcome, Parcel
+
+if TYPE_CHECKING:
+    from fairlead.relay.amqp_letters import Letter
+    from fairlead.relay.amqp_wire import Wire
+
+SCHEMES = ("amqp", "amqps")
+PORTS = {"amqp": 5672, "amqps": 5671}
+MOST = 500
+CONNECT = 8.0  # seconds for a connection
+CONFIRM = 20.0  # seconds for all confirms of a hand-over
+EXCHANGE_BYTES = 255
+_PLACEHOLDERS = re.compile(r"\{(?:queue|channel|type)\}")
+_TOO_LARGE = re.compile(r"message size \d+ is larger than configured max size (\d+)")
+
+
+def destination_for(address: str, queue: str) -> AmqpDestination:
+    """The destination that ``amqp://…?exchange=…&routing_key=…`` means for a queue."""
+    parts = urlsplit(address)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    ours = {name: value for name, value in query if name in ("exchange", "routing_key")}
+    rest = urlencode([pair for pair in query if pair[0] not in ours])
+    return AmqpDestination(
+        parts._replace(query=rest).geturl(),
+        exchange=ours.get("exchange", ""),
+        routing_key=ours.get("routing_key"),
+        queue=queue,
+    )
+
+
+class AmqpDestination:
+    """``routing_key`` may hold {queue}, {channel} and {type}, which are the message's. It may be
+    used by several hand-overs at once; they share one connection, made when it is needed and left
+    after any trouble."""
+
+    ahead = 0.0  # RabbitMQ keeps no delays
+    most = MOST
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        exchange: str = "",
+        routing_key: str | None = None,
+        queue: str = "",
+        connect_timeout: float = CONNECT,
+        confirm_timeout: float = CONFIRM,
+    ) -> None:
+        key = (queue or "{queue}") if routing_key is None else routing_key
+        self._host = _checked(url, exchange, key)
+        self._url = url
+        self._exchange = exchange
+        self._key = key
+        self._fixed = not _PLACEHOLDERS.search(key)  # one key for all: no route for one is for all
+        self._connect_timeout = connect_timeout
+        self._confirm_timeout = confirm_timeout
+        self._wire: Wire | None = None
+        self._opening = asyncio.Lock()
+        where = {"exchange": exchange, "routing_key": key}
+        shown = urlencode({name: value for name, value in where.items() if value}, safe="{}/")
+        self.shown = f"{self._host}?{shown}" if shown else self._host
+
+    def __repr__(self) -> str:
+        return f"<AmqpDestination {self.shown}>"
+
+    async def hand_over(self, parcels: Sequence[Parcel], now_us: int) -> Sequence[Outcome]:
+        from fairlead.relay.amqp_letters import Unsendable, letter
+
+        outcomes: list[Outcome] = [None] * len(parcels)
+        letters: dict[int, Letter] = {}
+        for i, parcel in enumerate(parcels):
+            try:
+                letters[i] = letter(parcel, self._key)
+            except Unsendable as error:
+                outcomes[i] = Never(str(error))
+        if letters:
+            for i, outcome in (await self._deliver(letters)).items():
+                outcomes[i] = outcome
+        return outcomes
+
+    async def _deliver(self, letters: dict[int, Letter]) -> dict[int, Outcome]:
+        found: dict[int, Outcome] = {}
+        wire = await self._connected()
+        if isinstance(wire, Later):
+            return dict.fromkeys(letters, wire)
+        for i, one in list(letters.items()):
+            if one.head > wire.frame_max:
+                del letters[i]
+                found[i] = Never(
+                    f"its headers and properties take {one.head} bytes; this RabbitMQ accepts "
+                    f"{wire.frame_max} (its frame_max)"
+                )
+        try:
+            troubles = await wire.publish(
+                self._exchange, list(letters.values()), self._confirm_timeout
+            )
+        except BaseException:  # we are cancelled: what was sent is not known any more
+            await self._leave(wire)
+            raise
+        found |= self._judged(letters, troubles)
+        if any(self._ends(error) for error in troubles):
+            await self._leave(wire)
+        return found
+
+    # --- the connection -------------------------------------------------------------------------
+    async def _connected(self) -> Wire | Later:
+        from fairlead.relay.amqp_wire import Unopened, Wire, WrongLogin, said
+
+        try:
+            async with asyncio.timeout(self._connect_timeout), self._opening:
+                if self._wire is None or not self._wire.usable:
+                    if self._wire is not None:
+                        await self._leave(self._wire)
+                    self._wire = await Wire.open(self._url)
+                return self._wire
+        except TimeoutError:
+            why = f"no answer within {self._connect_timeout:g} s: look at the host and the network"
+        except WrongLogin as error:
+            why = f"it refuses the user or the password: correct the address ({said(error)})"
+        except Unopened:
+            why = (
+                "it closes the connection as soon as we are in: is there such a virtual host, and "
+                "may the user enter it?"
+            )
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            why = f"the connection was lost ({said(error)})"  # aiormq's way to say so
+        except Exception as error:  # whatever it is, nothing was handed over
+            why = f"no connection ({type(error).__name__}: {said(error)})"
+        return Later(f"RabbitMQ at {self._host}: {why}", down=True)
+
+    async def _leave(self, wire: Wire) -> None:
+        if self._wire is wire:
+            self._wire = None
+        await wire.cut()
+
+    async def close(self) -> None:
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            await wire.close()
+
+    # --- what became of them --------------------------------------------------------------------
+    def _judged(
+        self, letters: dict[int, Letter], troubles: Sequence[Exception | None]
+    ) -> dict[int, Outcome]:
+        from fairlead.relay.amqp_wire import Precondition, Refused, Returned
+
+        full = self._fixed and all(
+            isinstance(one, Refused) and not isinstance(one, Returned) for one in troubles
+        )
+        most = min((_bound(one) for one in troubles if isinstance(one, Precondition)), default=None)
+        found: dict[int, Outcome] = {}
+        for (i, letter), error in zip(letters.items(), troubles, strict=True):
+            if error is None:
+                found[i] = None
+            elif most is not None and len(letter.body) > most:
+                found[i] = Never(
+                    f"its body has {len(letter.body)} bytes; this RabbitMQ accepts {most:.0f} "
+                    "(its max_message_size)"
+                )
+            elif most is not None and most < float("inf"):
+                found[i] = Later("another message of its batch was too large; nothing is wrong")
+            else:
+                found[i] = self._later(error, letter, full)
+        return found
+
+    def _later(self, error: Exception, letter: Letter, full: bool) -> Later:
+        from fairlead.relay import amqp_wire as wire
+
+        where = f"exchange {self._exchange!r}" if self._exchange else "the default exchange"
+        text = wire.said(error)
+        if isinstance(error, wire.Returned):
+            return Later(
+                f"no queue is bound to {where} for the routing key {letter.routing_key!r}: "
+                f"declare or bind one ({text})",
+                down=self._fixed,
+            )
+        if isinstance(error, wire.Refused):
+            return Later(
+                f"RabbitMQ refused it (basic.nack): a queue behind {where} for the routing key "
+                f"{letter.routing_key!r} is full, or not available",
+                down=full,
+            )
+        if isinstance(error, wire.OnItsWay):
+            return Later(text)
+        if isinstance(error, wire.NotFound):
+            why = f"there is no {where}: declare it, or name another one ({text})"
+        elif isinstance(error, wire.Forbidden):
+            why = f"the user may not write to {where}: allow it ({text})"
+        elif isinstance(error, wire.Late):
+            why = (
+                f"{text}: it is slow, away, or blocks publishers because of its memory or its "
+                "disk: look at its alarms"
+            )
+        else:
+            why = f"the connection was lost ({type(error).__name__}: {text})"
+        return Later(f"RabbitMQ at {self._host}: {why}", down=True)
+
+    def _ends(self, error: Exception | None) -> bool:
+        """Does this trouble end the connection?"""
+        from fairlead.relay import amqp_wire as wire
+
+        return error is not None and not isinstance(error, (wire.Refused, wire.OnItsWay))
+
+
+def _bound(error: Exception) -> float:
+    """The size that the broker takes, if its words are about that."""
+    words = _TOO_LARGE.search(str(error))
+    return float(words[1]) if words else float("inf")
+
+
+def _checked(url: str, exchange: str, key: str) -> str:
+    """The broker for people and logs: without a password. Raises if it cannot be used."""
+    try:
+        parts = urlsplit(url)
+        scheme, host, port = parts.scheme, parts.hostname, parts.port
+    except ValueError as error:  # it may hold the password, which urlsplit takes for a port
+        raise DestinationError(
+            f"the address of RabbitMQ is no URL: {type(error).__name__}"
+        ) from None
+    if scheme not in SCHEMES or not host:
+        raise DestinationError("the address of RabbitMQ must be amqp://user:password@host/vhost")
+    if len(exchange.encode()) > EXCHANGE_BYTES:
+        raise DestinationError(f"exchange {exchange!r} is longer than {EXCHANGE_BYTES} bytes")
+    if re.search(r"[{}]", _PLACEHOLDERS.sub("", key)):
+        raise DestinationError(
+            f"routing_key {key!r} may hold {{queue}}, {{channel}} and {{type}}, and no other braces"
+        )
+    _needed()
+    user = f"{quote(parts.username, safe='')}@" if parts.username else ""
+    host = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{user}{host}:{port or PORTS[scheme]}{parts.path or '/'}"
+
+
+def _needed() -> None:
+    try:
+        import aiormq  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ImportError:
+        raise DestinationError(
+            "a relay to RabbitMQ needs a package: install Fairlead with its extra amqp"
+        ) from None

@@ -1,0 +1,116 @@
+"""A message as AMQP carries it: pure, and refused here if AMQP cannot carry it.
+
+Everything is encoded once before anything is sent, so that a message that cannot be encoded fails
+alone and not in the middle of a channel's count of deliveries.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pamqp.commands import Basic
+from pamqp.common import FieldTable
+from pamqp.header import ContentHeader
+
+from fairlead.relay.destination import Parcel
+
+JSON, BYTES = "application/json", "application/octet-stream"
+PERSISTENT = 2
+PRIORITIES = 255
+KEY_BYTES = 255  # of a routing key
+NAME_BYTES = 128  # of a header's name; the encoder would silently cut a longer one
+FRAME = 8  # bytes around the content of a frame
+_ROUTING = ("CC", "BCC")  # headers that RabbitMQ reads itself: more routing keys
+
+
+class Unsendable(ValueError):
+    """AMQP cannot carry this message; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One message, ready to be published. ``head``: bytes of the frame with its properties."""
+
+    body: bytes
+    routing_key: str
+    properties: Basic.Properties
+    head: int
+
+    @property
+    def name(self) -> str:
+        return cast("str", self.properties.message_id)
+
+
+def letter(parcel: Parcel, template: str) -> Letter:
+    """The parcel's message under the routing key that the template means for it."""
+    message = parcel.message
+    routing_key = key_of(template, message.queue, message.channel, message.type)
+    try:
+        properties = Basic.Properties(
+            content_type=JSON if message.is_json else BYTES,
+            headers=_headers(parcel),
+            delivery_mode=PERSISTENT,
+            priority=min(max(message.priority, 0), PRIORITIES),
+            message_id=parcel.identity,
+            timestamp=message.created_at,
+            message_type=message.type,
+        )
+        head = len(ContentHeader(properties=properties, body_size=len(message.raw)).marshal())
+    except Unsendable:
+        raise
+    except (TypeError, ValueError, struct.error, RecursionError) as error:
+        raise Unsendable(f"AMQP cannot carry its headers: {error}") from error
+    return Letter(message.raw, routing_key, properties, head + FRAME)
+
+
+def key_of(template: str, queue: str, channel: str, type: str | None) -> str:
+    named = {"{queue}": queue, "{channel}": channel, "{type}": type or ""}
+    key = template
+    for name, value in named.items():
+        key = key.replace(name, value)
+    if len(key.encode()) > KEY_BYTES:
+        raise Unsendable(f"its routing key would be longer than {KEY_BYTES} bytes: {key!r}")
+    return key
+
+
+def _headers(parcel: Parcel) -> FieldTable:
+    message = parcel.message
+    headers = message.headers
+    for name in _ROUTING:
+        if name in headers and not _is_texts(headers[name]):
+            raise Unsendable(
+                f"RabbitMQ takes the header {name} for more routing keys, so it must be a list of "
+                f"texts: {headers[name]!r}"
+            )
+    found = _table(headers)
+    found["fairlead.queue"] = message.queue
+    found["fairlead.channel"] = message.channel
+    found["fairlead.id"] = message.id
+    return cast("FieldTable", found)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in cast("list[Any]", value))
+
+
+def _table(values: Mapping[str, Any]) -> dict[str, Any]:
+    for name in values:
+        if len(name.encode()) > NAME_BYTES:
+            raise Unsendable(f"AMQP takes {NAME_BYTES} bytes for a header's name, not {name!r}")
+    return {name: _value(value) for name, value in values.items()}
+
+
+def _value(value: Any) -> Any:
+    """JSON as AMQP's types. What these cannot hold exactly arrives as its JSON text: integers of
+    more than 64 bits, and floats, for which the encoder knows 32 bits only."""
+    if isinstance(value, dict):
+        return _table(cast("dict[str, Any]", value))
+    if isinstance(value, list):
+        return [_value(one) for one in cast("list[Any]", value)]
+    if isinstance(value, float) or (isinstance(value, int) and not -(2**63) <= value < 2**63):
+        return json.dumps(value)
+    return value

@@ -1,0 +1,270 @@
+"""The tables of shoryuken-waiter, and what is in them: nothing here talks to anybody.
+
+A table is called like its queue. All its items have one hash key, so that an index over
+``perform_at`` can tell which are due:
+
+    scheduler               S  always "shoryuken-waiter"
+    job_id                  S  whoever writes it again writes over it
+    perform_at              N  seconds since the epoch, with a fraction
+    sqs_message_body        M  the job as Active Job serialises it; or S: any text, not for the gem
+    sqs_message_attributes  M  of {"string_value": S, "data_type": S}, as the Ruby SDK spells them
+
+A drain of ours adds ``fairlead_claim`` and ``fairlead_claimed_until`` while it has an item in hand.
+The gem sees neither, and whoever writes the item again removes them with everything else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, cast
+
+from fairlead.errors import InvalidArgument
+from fairlead.server.sqs.characters import ILLEGAL
+
+SCHEDULER = "shoryuken-waiter"
+INDEX = "scheduler-perform_at-index"
+CLAIM, CLAIMED_UNTIL = "fairlead_claim", "fairlead_claimed_until"
+HORIZON = 900  # seconds: the longest delay of SQS
+# How Shoryuken knows that a message is a job of Active Job: on every message of its adapter.
+ACTIVE_JOB: Mapping[str, Any] = {
+    "shoryuken_class": {
+        "DataType": "String",
+        "StringValue": "ActiveJob::QueueAdapters::ShoryukenAdapter::JobWrapper",
+    }
+}
+
+_TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+_KEYS = [("scheduler", "HASH"), ("job_id", "RANGE")]
+_INDEX_KEYS = [("scheduler", "HASH"), ("perform_at", "RANGE")]
+_TYPES = {"scheduler": "S", "job_id": "S", "perform_at": "N"}
+_SNAKE = {
+    "DataType": "data_type",
+    "StringValue": "string_value",
+    "BinaryValue": "binary_value",
+}
+_CAMEL = {snake: camel for camel, snake in _SNAKE.items()}
+_CONSTANTS = {"BOOL": {True: "true", False: "false"}, "NULL": {True: "null"}}
+
+
+class Unreadable(ValueError):
+    """An item that nobody can make a message of; its text says what is wrong with it."""
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def definition(table: str) -> dict[str, Any]:
+    """What CreateTable is to be told."""
+    return {
+        "TableName": table,
+        "AttributeDefinitions": [
+            {"AttributeName": name, "AttributeType": kind} for name, kind in _TYPES.items()
+        ],
+        "KeySchema": _schema(_KEYS),
+        "LocalSecondaryIndexes": [
+            {
+                "IndexName": INDEX,
+                "KeySchema": _schema(_INDEX_KEYS),
+                "Projection": {"ProjectionType": "ALL"},
+            }
+        ],
+        "BillingMode": "PAY_PER_REQUEST",
+    }
+
+
+def _schema(keys: list[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"AttributeName": name, "KeyType": kind} for name, kind in keys]
+
+
+def has_layout(described: Mapping[str, Any]) -> bool:
+    """Is this table, as DescribeTable shows it, one of the gem's?"""
+    kinds = {
+        one["AttributeName"]: one["AttributeType"] for one in described["AttributeDefinitions"]
+    }
+    indexes = {one["IndexName"]: one for one in described.get("LocalSecondaryIndexes") or ()}
+    return (
+        _keys(described) == _KEYS
+        and INDEX in indexes
+        and _keys(indexes[INDEX]) == _INDEX_KEYS
+        and all(kinds.get(name) == kind for name, kind in _TYPES.items())
+    )
+
+
+def _keys(described: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found = [(one["AttributeName"], one["KeyType"]) for one in described["KeySchema"]]
+    return sorted(found, key=lambda key: key[1])  # HASH before RANGE
+
+
+def table_name(queue: str) -> str:
+    if _TABLE_NAME.fullmatch(queue) is None:
+        raise InvalidArgument(
+            f"no DynamoDB table can be called {queue!r}: the queue's name needs 3 to 255 letters, "
+            "digits, '_', '-' and '.'"
+        )
+    return queue
+
+
+def key(job_id: str) -> dict[str, Any]:
+    return {"scheduler": {"S": SCHEDULER}, "job_id": {"S": job_id}}
+
+
+# --- an item to write -----------------------------------------------------------------------------
+
+
+def item(
+    job_id: str, perform_at: float, body: Any, attributes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """``body``: a dict, or a text that is stored as it is; ``attributes``: as boto3 has them."""
+    return {
+        **key(job_id),
+        "perform_at": {"N": repr(perform_at)},
+        "sqs_message_body": value(body),
+        "sqs_message_attributes": {
+            "M": {name: _stored(name, attributes[name]) for name in attributes}
+        },
+    }
+
+
+def _stored(name: str, attribute: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = set(attribute) - set(_SNAKE)
+    if unknown or "DataType" not in attribute:
+        raise InvalidArgument(
+            f"attribute {name!r} must have DataType and StringValue or BinaryValue, as boto3 has "
+            f"them, not {sorted(attribute)}"
+        )
+    return {"M": {_SNAKE[part]: value(attribute[part]) for part in attribute}}
+
+
+def job(text: Any) -> dict[str, Any]:
+    """A body for the gem: a dict, or the JSON text of one."""
+    if isinstance(text, str):
+        try:
+            text = json.loads(text, parse_float=Decimal, parse_constant=_no_constant)
+        except ValueError:
+            text = None
+    if not isinstance(text, dict):
+        raise InvalidArgument(
+            "the gem keeps jobs: the body must be a JSON object (as Active Job serialises it). For "
+            "any other text make the store with gem=False; the gem must then not drain the table"
+        )
+    return cast("dict[str, Any]", text)
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(word)
+
+
+def value(given: Any) -> dict[str, Any]:
+    """A JSON value as DynamoDB writes it."""
+    match given:
+        case str():
+            return {"S": given}
+        case bool():
+            return {"BOOL": given}
+        case None:
+            return {"NULL": True}
+        case int() | Decimal():
+            return {"N": str(given)}
+        case float() if given - given == 0:  # neither infinite nor NaN
+            return {"N": repr(given)}
+        case bytes() | bytearray():
+            return {"B": bytes(given)}
+        case dict():
+            members = cast("dict[Any, Any]", given)
+            return {"M": {_member(name): value(one) for name, one in members.items()}}
+        case list() | tuple():
+            return {"L": [value(one) for one in cast("list[Any]", given)]}
+        case _:
+            raise InvalidArgument(f"{given!r} is not JSON: DynamoDB cannot hold it")
+
+
+def _member(name: Any) -> str:
+    if not isinstance(name, str):
+        raise InvalidArgument(f"{name!r} is the name of a member, and must be a string")
+    return name
+
+
+# --- an item that was read ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A message that waits. ``body`` and ``attributes`` are what SQS will be given."""
+
+    job_id: str
+    at: datetime
+    body: str
+    attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+    claimed: bool = False
+    """A drain has it in hand: it can no longer be cancelled."""
+
+
+def read(found: Mapping[str, Any], now: float) -> Waiting:
+    """An item, whoever wrote it."""
+    try:
+        perform_at = float(found["perform_at"]["N"])
+        until = float(found.get(CLAIMED_UNTIL, {"N": "0"})["N"])
+        job_id: str = found["job_id"]["S"]
+        return Waiting(
+            job_id=job_id,
+            at=datetime.fromtimestamp(perform_at, UTC),
+            body=_body(found.get("sqs_message_body")),
+            attributes=_attributes(found.get("sqs_message_attributes", {"M": {}})),
+            claimed=CLAIM in found and until >= now,
+        )
+    except Unreadable:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, OSError) as error:
+        raise Unreadable(f"it has not the gem's layout: {type(error).__name__} {error}") from error
+
+
+def _body(stored: Mapping[str, Any] | None) -> str:
+    if stored is None:
+        raise Unreadable("it has no sqs_message_body")
+    if "S" in stored:
+        return stored["S"]
+    # Only inside its strings can JSON hold what SQS does not take, and there it can be escaped.
+    return ILLEGAL.sub(lambda found: f"\\u{ord(found[0]):04x}", text(stored))
+
+
+def text(stored: Mapping[str, Any]) -> str:
+    """A value of DynamoDB's as JSON. Numbers keep every digit."""
+    [(kind, held)] = stored.items()
+    match kind:
+        case "S":
+            return json.dumps(held, ensure_ascii=False)
+        case "N":
+            return held
+        case "BOOL" | "NULL":
+            return _CONSTANTS[kind][held]
+        case "L":
+            return f"[{','.join(text(one) for one in held)}]"
+        case "SS":
+            return json.dumps(held, ensure_ascii=False)
+        case "NS":
+            return f"[{','.join(held)}]"
+        case "M":
+            members = (
+                f"{json.dumps(n, ensure_ascii=False)}:{text(one)}" for n, one in held.items()
+            )
+            return f"{{{','.join(members)}}}"
+        case _:
+            raise Unreadable(f"its body holds a value of type {kind}, which JSON does not have")
+
+
+def _attributes(stored: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _attribute(name, one["M"]) for name, one in stored["M"].items()}
+
+
+def _attribute(name: str, parts: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part, stored in parts.items():
+        if part not in _CAMEL:
+            raise Unreadable(f"its attribute {name!r} has a {part!r}, which SQS does not take")
+        [found[_CAMEL[part]]] = stored.values()
+    return found

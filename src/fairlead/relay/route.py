@@ -1,0 +1,280 @@
+"""One queue on its way to one destination: lease, hand over, and ack only what is confirmed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, cast
+
+from fairlead.aio.queue import AsyncQueue
+from fairlead.aio.waking import AsyncTicket, AsyncWaker, sleep
+from fairlead.errors import DatabaseError, QueueNotFound
+from fairlead.polling import Pace
+from fairlead.relay.destination import Destination, Later, Never, Outcome, Parcel
+from fairlead.relay.waves import Waves
+from fairlead.retrying import absence
+from fairlead.values import EPOCH, Message
+
+log = logging.getLogger("fairlead.relay")
+LONG = 5.0  # seconds after an error that should not be
+EARLY = 1.0  # seconds between two looks for what may go early
+PROMOTED = 1000  # messages of such a look, at most
+FLIGHTS = 4  # batches on their way at once
+PAUSE = (0.1, 30.0)  # seconds without a try while the destination is down: first, longest
+AGAIN = (1.0, 60.0)  # seconds until a message that was turned away is tried again: first, longest
+TROUBLE = "relay:trouble"  # the name under which it is remembered, for `fairlead relay status`
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a route has done since it started."""
+
+    handed: int = 0
+    later: int = 0  # turned away, to be tried again
+    dead: int = 0  # never accepted
+    released: int = 0  # given back: the destination was down
+    lost: int = 0  # handed over when the lease was already another's: perhaps twice
+
+
+class Route:
+    """See the module's text. ``clock``: microseconds, by the database's clock."""
+
+    def __init__(
+        self,
+        queue: AsyncQueue,
+        destination: Destination,
+        clock: Callable[[], int],
+        *,
+        lease: float = 30.0,
+        ahead: float | None = None,
+    ) -> None:
+        self.queue = queue
+        self.destination = destination
+        self.counts = Counts()
+        self.down: str | None = None  # why, while it is
+        self._clock = clock
+        self._lease = lease
+        self._ahead = destination.ahead if ahead is None else min(ahead, destination.ahead)
+        self._stopping = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._ticket: AsyncTicket | None = None
+        self._pace = Pace()
+        self._promote_at = 0.0
+        self._downs = 0  # in a row
+        self._absences = 0
+        self._flights: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Route {self.queue.name!r} to {self.destination.shown}>"
+
+    def stop(self) -> None:
+        """Claim nothing more; ``run`` ends when what is on its way has arrived."""
+        self._stopping.set()
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Until ``stop``, whatever happens."""
+        try:
+            while not self._stopping.is_set():
+                try:
+                    await self._step()
+                except Exception as error:
+                    self._absences += 1
+                    known = isinstance(error, (DatabaseError, QueueNotFound))
+                    why = None if known else error  # a mistake of ours, or of a destination's
+                    log.warning("queue %s: %s", self.queue.name, error, exc_info=why)
+                    await self._sleep(absence(self._absences) if known else LONG)
+                else:
+                    self._absences = 0
+        finally:
+            if self._flights:
+                await asyncio.wait(self._flights)
+            if self._ticket is not None:
+                await self._ticket.leave()
+            await self.destination.close()
+
+    async def _step(self) -> None:
+        n = self.destination.most
+        if self.down is not None:
+            if self._flights:
+                await asyncio.wait(self._flights)
+            await self._sleep(self._pause())
+            n = 1  # enough to see whether it is back
+        elif len(self._flights) >= FLIGHTS:
+            await asyncio.wait(self._flights, return_when=asyncio.FIRST_COMPLETED)
+            return
+        if self._stopping.is_set():
+            return
+        if self._ahead and time.monotonic() >= self._promote_at:
+            promoted = await self.queue.promote(self._ahead, limit=PROMOTED)
+            self._promote_at = 0.0 if promoted == PROMOTED else time.monotonic() + EARLY
+        messages = await self.queue.receive(n, lease=self._lease)
+        if not messages:
+            await self._rest(messages.retry_after)
+            return
+        self._pace = Pace()
+        flight = asyncio.create_task(self._fly([parcel(message) for message in messages]))
+        self._flights.add(flight)
+        flight.add_done_callback(self._landed)
+        if self.down is not None:
+            await asyncio.wait([flight])
+
+    async def _rest(self, retry_after: float | None) -> None:
+        """Nothing is due: sleep until the database says something, or it is time to look again."""
+        ticket = self._ticket
+        if ticket is None:
+            waker: AsyncWaker = self.queue.core.waker
+            ticket = self._ticket = await waker.ticket(self.queue.name, self._woken)
+            if ticket.live:
+                return  # subscribed: look once more before sleeping
+        await ticket.stay()
+        pause = self._pace.next(ticket.live)
+        if retry_after is not None:
+            pause = min(pause, retry_after)
+        if not self._stopping.is_set():
+            await sleep(self._woken, pause)
+
+    def _landed(self, flight: asyncio.Task[None]) -> None:
+        self._flights.discard(flight)
+        if not flight.cancelled() and flight.exception() is not None:
+            # What it held comes back when its leases end.
+            log.error(
+                "a hand-over of queue %s broke off", self.queue.name, exc_info=flight.exception()
+            )
+
+    def _pause(self) -> float:
+        return random.uniform(0.5, 1) * min(PAUSE[0] * 2 ** min(self._downs, 10), PAUSE[1])
+
+    async def _sleep(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+    # --- one batch ------------------------------------------------------------------------------
+    async def _fly(self, parcels: Sequence[Parcel]) -> None:
+        waves = Waves(parcels)
+        keeping = asyncio.create_task(self._keep([parcel.message for parcel in parcels]))
+        try:
+            for wave in waves:
+                outcomes = await self.destination.hand_over(wave, self._clock())
+                for one, outcome in zip(wave, outcomes, strict=True):
+                    waves.judged(one, outcome)
+                await self._noticed(outcomes)
+                if self.down is not None:
+                    waves.stop()
+                await self._settle(wave, outcomes)
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+        await self._release([one.message for one in waves.held_back])
+
+    async def _keep(self, messages: Sequence[Message]) -> None:
+        """Keep the leases of a hand-over that takes long. (Those already settled are reported as
+        lost, which is no news.)"""
+        while True:
+            await asyncio.sleep(self._lease / 3)
+            with contextlib.suppress(DatabaseError):
+                await self.queue.extend(messages, self._lease)
+
+    async def _settle(self, wave: Sequence[Parcel], outcomes: Sequence[Outcome]) -> None:
+        handed: list[Message] = []
+        back: list[Message] = []
+        for parcel, outcome in zip(wave, outcomes, strict=True):
+            if outcome is None:
+                handed.append(parcel.message)
+            elif isinstance(outcome, Never):
+                await self._kill(parcel, outcome)
+            elif outcome.down:
+                back.append(parcel.message)
+            else:
+                await self._defer(parcel, outcome)
+        if handed:
+            acked = await self._insist(lambda: self.queue.ack(handed))
+            self.counts.handed += len(handed)
+            self.counts.lost += len(acked.lost)
+            if acked.lost:
+                log.warning(
+                    "%d messages of queue %s were handed over after their leases had ended: they "
+                    "may arrive twice", len(acked.lost), self.queue.name
+                )  # fmt: skip
+        await self._release(back)
+
+    async def _kill(self, parcel: Parcel, outcome: Never) -> None:
+        self.counts.dead += 1
+        log.error(
+            "message %d of queue %s is dead: %s", parcel.message.id, self.queue.name, outcome.reason
+        )
+        await self._insist(lambda: self.queue.kill([parcel.message], outcome.reason))
+
+    async def _defer(self, parcel: Parcel, outcome: Later) -> None:
+        """Later: its due time moves, so the one that counts is kept as its memo."""
+        self.counts.later += 1
+        tries = tries_of(parcel.message)
+        delay = random.uniform(0.5, 1) * min(AGAIN[0] * 2 ** min(tries, 10), AGAIN[1])
+        memo = {"due": parcel.due_us, "tries": tries + 1}
+        log.warning(
+            "message %d of queue %s has to wait %.1f s: %s",
+            parcel.message.id, self.queue.name, delay, outcome.reason,
+        )  # fmt: skip
+        await self._insist(lambda: self.queue.defer([parcel.message], delay, memo=memo))
+
+    async def _release(self, messages: Sequence[Message]) -> None:
+        if messages:
+            self.counts.released += len(messages)
+            await self._insist(lambda: self.queue.release(messages))
+
+    async def _insist(self, call: Callable[[], Any]) -> Any:
+        """What became of a message must be told, also to a database that is away for a moment;
+        verbs name the delivery, so that telling it twice does no harm."""
+        attempt = 0
+        while True:
+            try:
+                return await call()
+            except QueueNotFound:
+                raise
+            except DatabaseError as error:
+                attempt += 1
+                log.warning("queue %s: %s", self.queue.name, error)
+                await asyncio.sleep(absence(attempt))
+
+    # --- up and down ----------------------------------------------------------------------------
+    async def _noticed(self, outcomes: Sequence[Outcome]) -> None:
+        reasons = [one.reason for one in outcomes if isinstance(one, Later) and one.down]
+        if reasons:
+            self._downs += 1
+            if self.down != reasons[0]:
+                where, name = self.destination.shown, self.queue.name
+                log.error("%s is down for queue %s: %s", where, name, reasons[0])
+                await self._remember({"reason": reasons[0]})
+            self.down = reasons[0]
+        elif self.down is not None and any(one is None for one in outcomes):
+            log.info("%s is back for queue %s", self.destination.shown, self.queue.name)
+            self.down, self._downs = None, 0
+            await self._remember(None)
+
+    async def _remember(self, trouble: dict[str, str] | None) -> None:
+        """For people who look; it must stop nothing."""
+        with contextlib.suppress(DatabaseError):
+            await self.queue.remember(TROUBLE, trouble, keep=86_400)
+
+
+def parcel(message: Message) -> Parcel:
+    due = _memo(message).get("due")
+    if due is None:
+        due = (message.due_at - EPOCH) // timedelta(microseconds=1)
+    return Parcel(message, due)
+
+
+def tries_of(message: Message) -> int:
+    return _memo(message).get("tries", 0)
+
+
+def _memo(message: Message) -> dict[str, int]:
+    """What ``_defer`` has left."""
+    memo = message.memo
+    return cast("dict[str, int]", memo) if isinstance(memo, dict) else {}

@@ -1,0 +1,354 @@
+"""RabbitMQ as a destination, against a real one: what arrives, and what becomes of the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.relay.amqp import AmqpDestination, destination_for
+from fairlead.relay.destination import DestinationError, Later, Never
+from fairlead.values import Send
+from tests import rabbit, servers
+from tests.relay.harbour import NOW, Goods, arrived, hand_over_all, harbour
+
+
+@pytest.fixture(scope="module")
+def broker_url() -> str:
+    try:
+        return rabbit.url()
+    except servers.MissingBinary as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def goods(tmp_path: Path) -> Iterator[Goods]:
+    found = Goods(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """asyncio complains about nothing: no error of a task that nobody looked at."""
+    yield
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+def later(outcome: object, *words: str, down: bool) -> None:
+    assert isinstance(outcome, Later)
+    assert outcome.down is down, outcome
+    for word in words:
+        assert word in outcome.reason
+    assert rabbit.PASSWORD not in outcome.reason
+
+
+# --- what arrives ---------------------------------------------------------------------------------
+async def test_a_message_arrives_as_it_was_sent(broker_url: str, goods: Goods) -> None:
+    parcels = goods.parcels(
+        [
+            Send({"order": 7}, channel="acme", type="shop.order", priority=3),
+            Send("text is JSON, too: ü"),
+            Send(b"\x00\xff"),
+            Send(b""),
+            Send(None, priority=-5),
+            Send(1, priority=1000),
+        ]
+    )
+    async with harbour(broker_url) as side:
+        queue = await side.queue()
+        destination = AmqpDestination(broker_url, routing_key=queue.name)
+        assert await destination.hand_over(parcels, NOW) == [None] * 6
+        await destination.close()
+        came = {message.message_id: message for message in await arrived(queue)}
+    assert set(came) == {parcel.identity for parcel in parcels}
+    for parcel in parcels:
+        one, message = came[parcel.identity], parcel.message
+        assert one.body == message.raw
+        assert one.delivery_mode == 2
+        assert one.type == message.type
+        assert one.priority == min(max(message.priority, 0), 255)
+        assert one.timestamp == message.created_at.replace(microsecond=0)
+        assert one.headers == {
+            "fairlead.queue": "goods",
+            "fairlead.channel": message.channel,
+            "fairlead.id": message.id,
+        }
+        json_ = isinstance(message.body, bytes)
+        assert one.content_type == ("application/octet-stream" if json_ else "application/json")
+
+
+async def test_headers_arrive_and_what_amqp_cannot_hold_is_text(
+    broker_url: str, goods: Goods
+) -> None:
+    exact = {
+        "text": "ü",
+        "none": None,
+        "yes": True,
+        "numbers": [0, -1, 127, 128, -129, 40_000, -40_000, 3_000_000_000, 2**63 - 1, -(2**63)],
+        "nested": {"list": [1, "2", None, {}, []], "": {"deep": False}},
+    }
+    inexact = {"pi": 3.14159265358979, "half": 0.5, "large": 2**63, "small": -(2**70)}
+    mine = {"fairlead.queue": "a lie"}
+    async with harbour(broker_url) as side:
+        queue = await side.queue()
+        destination = AmqpDestination(broker_url, routing_key=queue.name)
+        parcel = goods.parcel(1, headers=exact | {"in": [inexact]} | inexact | mine)
+        assert await destination.hand_over([parcel], NOW) == [None]
+        await destination.close()
+        [came] = await arrived(queue)
+    texts = {name: json.dumps(value) for name, value in inexact.items()}
+    ours = {name: came.headers.pop(name) for name in list(came.headers) if "fairlead." in name}
+    assert came.headers == exact | {"in": [texts]} | texts
+    assert ours["fairlead.queue"] == "goods"
+
+
+async def test_batches_arrive_in_order(broker_url: str, goods: Goods) -> None:
+    async with harbour(broker_url) as side:
+        queue = await side.queue()
+        destination = AmqpDestination(broker_url, routing_key=queue.name)
+        parcels = goods.parcels(1200)
+        assert await hand_over_all(destination, parcels, at_once=1) == [None] * 1200
+        await destination.close()
+        came = [message.message_id for message in await arrived(queue)]
+    assert came == [parcel.identity for parcel in parcels]
+
+
+async def test_where_it_goes_may_depend_on_the_message(broker_url: str, goods: Goods) -> None:
+    async with harbour(broker_url) as side:
+        exchange = await side.exchange("topic")
+        acme, all_ = await side.queue(), await side.queue()
+        await acme.bind(exchange, "goods.acme.#")
+        await all_.bind(exchange, "goods.#")
+        destination = AmqpDestination(
+            broker_url, exchange=exchange.name, routing_key="{queue}.{channel}.{type}"
+        )
+        sends = [Send(1, channel="acme", type="order"), Send(2, channel="zeta")]
+        assert await destination.hand_over(goods.parcels(sends), NOW) == [None, None]
+        await destination.close()
+        assert [message.routing_key for message in await arrived(acme)] == ["goods.acme.order"]
+        keys = {message.routing_key for message in await arrived(all_)}
+        assert keys == {"goods.acme.order", "goods.zeta."}
+
+
+async def test_an_address_says_it_all(broker_url: str, goods: Goods) -> None:
+    async with harbour(broker_url) as side:
+        exchange, queue = await side.exchange("direct"), await side.queue()
+        await queue.bind(exchange, "a b")
+        where = f"{broker_url}?heartbeat=30&exchange={exchange.name}&routing_key=a%20b"
+        destination = destination_for(where, "goods")
+        assert await destination.hand_over([goods.parcel()], NOW) == [None]
+        await destination.close()
+        named = await side.queue("goods")  # no routing key: the queue's name
+        plain = destination_for(broker_url, "goods")
+        assert await plain.hand_over([goods.parcel()], NOW) == [None]
+        await plain.close()
+        assert len(await arrived(queue)) == 1
+        assert len(await arrived(named)) == 1
+
+
+async def test_a_message_twice_at_once_is_published_once(broker_url: str, goods: Goods) -> None:
+    """RabbitMQ tells which message it returns by its id, so two of one id must not be out."""
+    async with harbour(broker_url) as side:
+        queue = await side.queue()
+        destination = AmqpDestination(broker_url, routing_key=queue.name)
+        parcel = goods.parcel()
+        first, second = await destination.hand_over([parcel, parcel], NOW)
+        assert first is None
+        later(second, "in hand", down=False)
+        assert await destination.hand_over([parcel], NOW) == [None]
+        await destination.close()
+        assert len(await arrived(queue)) == 2
+
+
+# --- what is turned away --------------------------------------------------------------------------
+async def test_what_nobody_would_get_waits(broker_url: str, goods: Goods) -> None:
+    async with harbour(broker_url) as side:
+        queue = await side.queue()
+        await queue.delete()
+        destination = AmqpDestination(broker_url, routing_key=queue.name)
+        parcels = goods.parcels(3)
+        for outcome in await destination.hand_over(parcels, NOW):
+            later(outcome, "default exchange", queue.name, "bind", down=True)
+        queue = await side.queue(queue.name)
+        assert await destination.hand_over(parcels, NOW) == [None] * 3
+        await destination.close()
+        assert len(await arrived(queue)) == 3
+
+
+async def test_no_route_for_one_channel_stops_no_other(broker_url: str, goods: Goods) -> None:
+    async with harbour(broker_url) as side:
+        queue = await side.queue()
+        prefix, channel = queue.name[:8], queue.name[8:]
+        destination = AmqpDestination(broker_url, routing_key=f"{prefix}{{channel}}")
+        sends = [Send(1, channel="nobody"), Send(2, channel=channel)]
+        parcels = sorted(goods.parcels(sends), key=lambda parcel: parcel.message.body)
+        lost, sent = await destination.hand_over(parcels, NOW)
+        await destination.close()
+        later(lost, f"{prefix}nobody", down=False)
+        assert sent is None
+        assert [message.body for message in await arrived(queue)] == [b"2"]
+
+
+async def test_a_missing_exchange_is_named_and_may_come(broker_url: str, goods: Goods) -> None:
+    async with harbour(broker_url) as side:
+        exchange, queue = await side.exchange("fanout"), await side.queue()
+        await exchange.delete()
+        destination = AmqpDestination(broker_url, exchange=exchange.name)
+        parcels = goods.parcels(20)
+        for outcome in await destination.hand_over(parcels, NOW):
+            later(outcome, f"no exchange {exchange.name!r}", "declare", down=True)
+        await side.channel.declare_exchange(exchange.name, "fanout")
+        await queue.bind(exchange.name)
+        assert await destination.hand_over(parcels, NOW) == [None] * 20
+        await destination.close()
+        assert len(await arrived(queue)) == 20
+
+
+async def test_a_full_queue_that_refuses_is_tried_later(broker_url: str, goods: Goods) -> None:
+    async with harbour(broker_url) as side:
+        full = {"x-max-length": 3, "x-overflow": "reject-publish"}
+        queue = await side.queue(None, **full)
+        destination = AmqpDestination(broker_url, routing_key=queue.name)
+        parcels = goods.parcels(10)
+        outcomes = list(await destination.hand_over(parcels, NOW))
+        taken = [
+            one.identity for one, outcome in zip(parcels, outcomes, strict=True) if not outcome
+        ]
+        for outcome in outcomes:
+            if outcome is not None:
+                later(outcome, "nack", queue.name, down=False)
+        [outcome] = await destination.hand_over([goods.parcel()], NOW)
+        later(outcome, "nack", down=True)  # now all are refused
+        assert [message.message_id for message in await arrived(queue)] == taken
+        assert len(taken) == 3
+        assert await destination.hand_over([goods.parcel()], NOW) == [None]
+        await destination.close()
+
+
+async def test_what_amqp_cannot_carry_is_dead_and_alone(broker_url: str, goods: Goods) -> None:
+    cases = {
+        "header's name": Send(1, headers={"x" * 129: 1}),
+        "header's name, not": Send(2, headers={"a": [{"ü" * 65: 1}]}),
+        "CC": Send(3, headers={"CC": "not a list"}),
+        "BCC": Send(4, headers={"BCC": [1]}),
+        "frame_max": Send(5, headers={"long": "x" * 200_000}),
+        "routing key": Send(6, channel="c" * 255),
+    }
+    async with harbour(broker_url) as side:
+        queue = await side.queue()
+        destination = AmqpDestination(broker_url, exchange="amq.fanout", routing_key="k{channel}")
+        await queue.bind("amq.fanout")
+        parcels = goods.parcels([*cases.values(), Send(7), Send(8, headers={"CC": [], "ok": 1})])
+        parcels.sort(key=lambda parcel: parcel.message.body)
+        *bad, good, cc = await destination.hand_over(parcels, NOW)
+        await destination.close()
+        for words, outcome in zip(cases, bad, strict=True):
+            assert isinstance(outcome, Never)
+            assert words in outcome.reason
+        assert (good, cc) == (None, None)
+        assert {message.body for message in await arrived(queue)} == {b"7", b"8"}
+
+
+# --- no connection --------------------------------------------------------------------------------
+async def test_a_wrong_password_is_told_and_not_shown(broker_url: str, goods: Goods) -> None:
+    destination = AmqpDestination(broker_url.replace(rabbit.PASSWORD, "pass-and-word"))
+    [outcome] = await destination.hand_over([goods.parcel()], NOW)
+    await destination.close()
+    later(outcome, "refuses the user or the password", "ACCESS_REFUSED", down=True)
+    assert "pass-and-word" not in f"{outcome} {destination} {destination.shown}"
+
+
+async def test_an_unknown_virtual_host_is_told(broker_url: str, goods: Goods) -> None:
+    destination = AmqpDestination(f"{broker_url}elsewhere")
+    reasons = {(await destination.hand_over([goods.parcel()], NOW))[0] for _ in range(2)}
+    await destination.close()
+    [outcome] = reasons  # the same each time: the relay tells news only
+    later(outcome, "virtual host", "/elsewhere", down=True)
+
+
+async def test_where_nobody_listens(goods: Goods) -> None:
+    destination = AmqpDestination(f"amqp://127.0.0.1:{servers.free_port()}/")
+    for outcome in await destination.hand_over(goods.parcels(3), NOW):
+        later(outcome, "127.0.0.1", "Connect call failed", down=True)
+    await destination.close()
+
+
+async def test_a_server_that_says_nothing(goods: Goods) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"amqp://127.0.0.1:{silent.getsockname()[1]}/"
+        destination = AmqpDestination(url, connect_timeout=0.2)
+        outcomes = await asyncio.gather(
+            *(destination.hand_over([goods.parcel()], NOW) for _ in range(3))
+        )
+        for [outcome] in outcomes:
+            later(outcome, "no answer within 0.2 s", down=True)
+        await destination.close()
+
+
+async def test_a_server_that_is_no_broker(goods: Goods) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        destination = AmqpDestination(f"amqp://127.0.0.1:{port}/", connect_timeout=5)
+        [outcome] = await destination.hand_over([goods.parcel()], NOW)
+        later(outcome, f"127.0.0.1:{port}", down=True)
+        await destination.close()
+
+
+# --- addresses ------------------------------------------------------------------------------------
+def test_what_is_shown_has_no_secret() -> None:
+    def shown(address: str) -> str:
+        return destination_for(address, "goods").shown
+
+    assert shown("amqp://u:p%40ss@h/") == "amqp://u@h:5672/?routing_key=goods"
+    assert shown("amqps://u:p@h?cafile=x") == "amqps://u@h:5671/?routing_key=goods"
+    assert (
+        shown("amqp://[::1]:1/v%2Fh?exchange=x&routing_key=") == "amqp://[::1]:1/v%2Fh?exchange=x"
+    )
+    assert shown("amqp://h/?routing_key=a.{channel}") == "amqp://h:5672/?routing_key=a.{channel}"
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("http://h/", "amqp://user:password@host/vhost"),
+        ("amqp:///vhost", "amqp://user:password@host/vhost"),
+        ("amqp://u:pass/word@h/", "no URL"),
+        ("amqp://h/?routing_key={tenant}", "{channel}"),
+        ("amqp://h/?exchange=" + "x" * 256, "255 bytes"),
+    ],
+)
+def test_an_address_that_cannot_be_one(address: str, said: str) -> None:
+    with pytest.raises(DestinationError, match=said.replace("{", r"\{")) as caught:
+        destination_for(address, "goods")
+    assert "word@" not in str(caught.value)
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiormq", None)
+    with pytest.raises(DestinationError, match="its extra amqp"):
+        destination_for("amqp://h/", "goods")
+
+
+def test_the_library_logs_no_password(
+    broker_url: str, goods: Goods, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail() -> None:
+        destination = AmqpDestination(f"{broker_url}elsewhere")
+        await destination.hand_over([goods.parcel()], NOW)
+        await destination.close()
+
+    with caplog.at_level(logging.DEBUG):
+        asyncio.run(fail())
+    assert "aiormq" in {record.name.partition(".")[0] for record in caplog.records}
+    assert rabbit.PASSWORD not in caplog.text

@@ -1,0 +1,125 @@
+"""Which queues are relayed, and where to: what their meta says."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+import fairlead
+from fairlead.relay import Relay, addresses, running
+from fairlead.relay.destination import DestinationError
+from tests.worker.bench import Bench, eventually
+
+
+@pytest.fixture
+def centre(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path}/centre.db"
+    with fairlead.connect(url) as db:
+        db.queue("in").create()
+        db.queue("also").create()
+    return url
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "LOOK", 0.05)
+
+
+def bodies(centre: str, queue: str) -> list[object]:
+    with fairlead.connect(centre) as db:
+        return [message.body for message in db.queue(queue).peek(1000)]
+
+
+async def test_an_address_is_noticed_changed_and_taken_away(bench: Bench, centre: str) -> None:
+    db = bench.app.async_db
+    async with Relay(db, schedules=False):
+        await bench.queue.send(1)
+        await bench.queue.set(meta={"destination": f"{centre}#in", "mine": 1})
+        await eventually(lambda: bodies(centre, "in") == [1])
+        await bench.queue.set(meta={"destination": f"{centre}#also"})
+        await bench.queue.send(2)
+        await eventually(lambda: [1, 2] in (bodies(centre, "in"), [1, *bodies(centre, "also")]))
+        await eventually(lambda: _goes(bench, centre, "also"))
+        await bench.queue.set(meta=None)
+        await eventually(lambda: _stays(bench))
+
+
+async def _goes(bench: Bench, centre: str, queue: str) -> bool:
+    await bench.queue.send("now")
+    await eventually(bench.empty)
+    return "now" in bodies(centre, queue)
+
+
+async def _stays(bench: Bench) -> bool:
+    """The relay may still have taken it; then it is tried with another one."""
+    await bench.queue.send("mine")
+    async with Relay(bench.app.async_db, schedules=False) as another:
+        await eventually(lambda: another.ready)
+    return not await bench.empty()
+
+
+async def test_a_wrong_address_stops_no_other(
+    bench: Bench, centre: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    db = bench.app.async_db
+    wrong = await bench.create(meta={"destination": "amqp://${NO_SUCH_VARIABLE}@host/"})
+    await bench.queue.set(meta={"destination": f"{centre}#in"})
+    await db.queue(wrong).send("stays")
+    await bench.queue.send("goes")
+    with caplog.at_level(logging.ERROR, "fairlead.relay"):
+        async with Relay(db, schedules=False):
+            await eventually(lambda: bodies(centre, "in") == ["goes"])
+            await eventually(lambda: "NO_SUCH_VARIABLE" in caplog.text)
+    assert (await bench.stats(wrong)).ready == 1
+    assert caplog.text.count("NO_SUCH_VARIABLE") == 1
+
+
+async def test_a_queue_that_is_dropped_and_comes_back(bench: Bench, centre: str) -> None:
+    db = bench.app.async_db
+    meta = {"destination": f"{centre}#in"}
+    await bench.queue.set(meta=meta)
+    async with Relay(db, schedules=False) as relay:
+        await eventually(lambda: bench.name in relay.routes)
+        await bench.queue.drop()
+        await eventually(lambda: bench.name not in relay.routes)
+        await bench.queue.create(meta=meta)
+        await bench.queue.send("again")
+        await eventually(lambda: bodies(centre, "in") == ["again"])
+
+
+async def test_only_some_queues(bench: Bench, centre: str) -> None:
+    db = bench.app.async_db
+    other = await bench.create(meta={"destination": f"{centre}#also"})
+    await bench.queue.set(meta={"destination": f"{centre}#in"})
+    await db.queue(other).send("stays")
+    await bench.queue.send("goes")
+    async with Relay(db, queues=[bench.name], schedules=False) as relay:
+        await eventually(lambda: bodies(centre, "in") == ["goes"])
+        assert list(relay.routes) == [bench.name]
+
+
+# --- addresses ------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("address", "part"),
+    [
+        ("orders", "no destination: use sqs:https://"),
+        ("ftp://host/x", "no destination"),
+        ("sqs:orders", "sqs: and then the queue's URL"),
+        ("postgresql://u:geheim@host/db", "names no queue"),
+    ],
+)
+def test_what_no_address_can_be(address: str, part: str) -> None:
+    with pytest.raises(DestinationError) as caught:
+        addresses.check(address)
+    assert part in str(caught.value)
+    assert "geheim" not in str(caught.value)
+
+
+def test_variables_are_quoted_unless_they_are_the_whole() -> None:
+    environment = {"P": "a@b/c", "ALL": "amqp://u:p@host/"}
+    assert addresses.expanded("amqp://u:${P}@host/", environment) == "amqp://u:a%40b%2Fc@host/"
+    assert addresses.expanded("${ALL}", environment) == "amqp://u:p@host/"
+    assert addresses.check("${ALL}") == "${ALL}"
+    assert addresses.shown("amqp://u:p%40w@host/x") == "amqp://u:***@host/x"

@@ -1,0 +1,233 @@
+"""What the relay does with messages, whatever the destination is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import datetime, timedelta
+
+import fairlead
+from fairlead.relay import Relay, route
+from fairlead.relay.destination import Later, Never, Parcel
+from tests.relay.places import Place, relayed
+from tests.worker.bench import Bench, eventually
+
+
+async def test_what_is_handed_over_is_gone_here(bench: Bench) -> None:
+    place = Place()
+    await bench.queue.send_many(range(250))
+    async with relayed(bench, place):
+        await eventually(bench.empty)
+    assert sorted(place.bodies) == list(range(250))
+    assert (await bench.stats()).acked == 250
+    assert place.closed
+
+
+async def test_a_message_waits_until_it_is_due(bench: Bench) -> None:
+    place = Place()
+    await bench.queue.send("later", delay=3600)
+    await bench.queue.send("now")
+    async with relayed(bench, place):
+        await eventually(lambda: place.bodies == ["now"])
+        await bench.queue.reschedule(id=(await bench.queue.peek())[0].id, delay=0)
+        await eventually(lambda: place.bodies == ["now", "later"])
+
+
+async def test_a_place_that_keeps_the_delay_gets_it_early(bench: Bench) -> None:
+    place = Place(ahead=900)
+    await bench.queue.send("soon", delay=600)
+    await bench.queue.send("next year", delay=86_400 * 365)
+    async with relayed(bench, place):
+        await eventually(lambda: place.bodies == ["soon"])
+    assert 540 < place.remaining[0] <= 600
+    assert [m.body for m in await bench.queue.peek()] == ["next year"]
+
+
+async def test_ahead_can_be_less(bench: Bench) -> None:
+    place = Place(ahead=900)
+    await bench.queue.send("in ten minutes", delay=600)
+    await bench.queue.send("in one", delay=60)
+    async with relayed(bench, place, ahead=120):
+        await eventually(lambda: place.bodies == ["in one"])
+    assert (await bench.stats()).scheduled == 1
+
+
+async def test_an_overdue_message_has_no_delay_left(bench: Bench) -> None:
+    place = Place(ahead=900)
+    await bench.queue.send("overdue", at=time.time() - 7200)
+    async with relayed(bench, place):
+        await eventually(lambda: place.bodies == ["overdue"])
+    assert place.remaining == [0]
+
+
+async def test_turned_away_it_comes_again_and_keeps_its_due_time(bench: Bench) -> None:
+    place = Place(ahead=900)
+    refusals = iter([Later("throttled"), Later("throttled")])
+    place.answer = lambda parcel: next(refusals, None)
+    await bench.queue.send("early", delay=600)
+    due = (await bench.queue.peek())[0].due_at
+    async with relayed(bench, place) as relay:
+        await eventually(lambda: place.bodies == ["early"])
+        await eventually(bench.empty)
+        assert relay.snapshot()[bench.name]["later"] == 2
+    assert {parcel.due_us for parcel in place.came} == {int(due.timestamp() * 1_000_000)}
+    assert len({parcel.identity for parcel in place.came}) == 1
+
+
+async def test_what_can_never_be_taken_is_dead_and_says_why(bench: Bench) -> None:
+    place = Place()
+    place.answer = lambda parcel: Never("too large") if parcel.message.body == "big" else None
+    await bench.queue.send_many(["big", "small"])
+    async with relayed(bench, place):
+        await eventually(lambda: place.bodies == ["small"])
+        await eventually(bench.empty)
+    (dead,) = await bench.queue.peek(state="dead")
+    assert (dead.body, dead.error) == ("big", "too large")
+
+
+async def test_a_place_that_is_down_costs_no_attempts(bench: Bench) -> None:
+    place = Place()
+    place.answer = lambda parcel: Later("the line is dead", down=True)
+    await bench.queue.send_many(range(5))
+    async with relayed(bench, place) as relay:
+        await eventually(lambda: len(place.waves) > 2)
+        assert relay.routes[bench.name].down == "the line is dead"
+        assert await bench.queue.recall(route.TROUBLE) == {"reason": "the line is dead"}
+        place.answer = lambda parcel: None
+        await eventually(bench.empty)
+        await eventually(lambda: relay.routes[bench.name].down is None)
+    assert sorted(place.bodies) == list(range(5))
+    assert {parcel.message.attempts for parcel in place.came} == {1}
+    assert await bench.queue.recall(route.TROUBLE) is None
+
+
+async def test_a_place_that_is_down_stops_no_other(bench: Bench) -> None:
+    down, up = Place(), Place()
+    down.answer = lambda parcel: Later("no", down=True)
+    other = await bench.create()
+    relay = Relay(bench.app.async_db, {bench.name: down, other: up}, schedules=False)
+    async with relay:
+        await bench.queue.send("waits")
+        await eventually(lambda: relay.routes and relay.routes[bench.name].down)
+        await bench.app.async_db.queue(other).send("goes")
+        await eventually(lambda: up.bodies == ["goes"])
+        assert down.bodies == []
+        await eventually(lambda: len(down.waves) > 3)
+
+
+async def test_what_was_on_its_way_when_a_relay_died_comes_again(bench: Bench) -> None:
+    """It was perhaps handed over: never lost, and recognisable by its identity."""
+    first, second = Place(ahead=900), Place(ahead=900)
+    first.gate.clear()
+    await bench.queue.send("precious", delay=300)
+    relay = Relay(bench.app.async_db, {bench.name: first}, lease=1, schedules=False)
+    dying = asyncio.create_task(relay.run())
+    await eventually(lambda: first.came)
+    for task in [*relay._running.values(), *relay.routes[bench.name]._flights, dying]:
+        task.cancel()
+    await asyncio.gather(dying, return_exceptions=True)
+    async with relayed(bench, second):
+        await eventually(lambda: second.bodies == ["precious"])
+    assert first.came[0].identity == second.came[0].identity
+    assert first.came[0].due_us == second.came[0].due_us
+    assert second.remaining[0] > 200
+
+
+async def test_a_long_hand_over_keeps_its_leases(bench: Bench) -> None:
+    slow, quick = Place(), Place()
+    slow.gate.clear()
+    await bench.queue.send("slow")
+    async with relayed(bench, slow, lease=1):
+        await eventually(lambda: slow.came)
+        async with relayed(bench, quick, lease=1):
+            (message,) = await bench.queue.peek()
+            await eventually(lambda: _extended(bench, message.lease_until))
+            slow.gate.set()
+            await eventually(bench.empty)
+    assert (slow.bodies, quick.came) == (["slow"], [])
+
+
+async def _extended(bench: Bench, lease_until: datetime | None) -> bool:
+    """By more than one lease: without it another would have the message now."""
+    (message,) = await bench.queue.peek()
+    assert message.lease_until is not None
+    assert lease_until is not None
+    return message.lease_until > lease_until + timedelta(seconds=1)
+
+
+async def test_many_relays_share_the_work(bench: Bench) -> None:
+    places = [Place() for _ in range(3)]
+    await bench.queue.send_many(range(600))
+    async with (
+        relayed(bench, places[0]),
+        relayed(bench, places[1]),
+        relayed(bench, places[2]),
+    ):
+        await eventually(bench.empty)
+    assert sorted(n for place in places for n in place.bodies) == list(range(600))
+
+
+async def test_stopping_lets_what_is_on_its_way_arrive(bench: Bench) -> None:
+    place = Place()
+    place.gate.clear()
+    await bench.queue.send("on its way")
+    async with relayed(bench, place) as relay:
+        await eventually(lambda: place.came)
+        relay.stop()
+        place.gate.set()
+    assert place.bodies == ["on its way"]
+    assert (await bench.stats()).acked == 1
+
+
+async def test_order_is_kept_where_a_channel_asks_for_it(bench: Bench) -> None:
+    """Also when a destination refuses one message and would take the next."""
+    await bench.queue.set(policy=fairlead.Policy(ordered=True))
+    place = Place()
+    refused: set[int] = set()
+
+    def answer(parcel: Parcel) -> Later | None:
+        n = parcel.message.body
+        if n % 5 == 0 and n not in refused:
+            refused.add(n)
+            return Later("not now")
+        return None
+
+    place.answer = answer
+    await bench.queue.send_many([fairlead.Send(n, channel=f"c{n % 3}") for n in range(24)])
+    async with relayed(bench, place):
+        await eventually(bench.empty)
+    for channel in range(3):
+        expected = [n for n in range(24) if n % 3 == channel]
+        assert [n for n in place.bodies if n % 3 == channel] == expected
+    assert len(refused) == 5
+
+
+async def test_the_same_key_again_is_another_message(bench: Bench) -> None:
+    place = Place(ahead=900)
+    place.answer = lambda parcel: Later("no", down=True)
+    options = {"key": "job", "on_conflict": "replace", "delay": 600}
+    await bench.queue.send("first", **options)
+    async with relayed(bench, place) as relay:
+        await eventually(lambda: place.came)
+        await eventually(
+            lambda: _replaced(bench, options) if relay.routes[bench.name].down else False
+        )
+        place.answer = lambda parcel: None
+        await eventually(lambda: place.bodies == ["second"])
+    identities = {parcel.message.body: parcel.identity for parcel in place.came}
+    assert identities["first"] != identities["second"]
+
+
+async def _replaced(bench: Bench, options: dict[str, object]) -> bool:
+    return (await bench.queue.send("second", **options)).outcome == "replaced"  # type: ignore[arg-type]
+
+
+async def test_a_schedule_whose_queue_is_relayed(bench: Bench) -> None:
+    place = Place()
+    schedule = bench.app.async_db.schedule(bench.name)
+    await schedule.set(queue=bench.name, body={"tick": True}, every=1)
+    async with relayed(bench, place, schedules=True):
+        await eventually(lambda: len(place.kept) >= 2)
+    await schedule.remove()
+    assert place.bodies[0] == {"tick": True}
+    assert place.kept[0].message.headers["fairlead.schedule"]["name"] == bench.name
