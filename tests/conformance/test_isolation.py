@@ -141,6 +141,26 @@ def test_10_01_receive_refuses_other_isolation_levels(queue, doors, backend, lev
     assert len(queue.receive(5)) == 2
 
 
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+@pytest.mark.parametrize("backend", SERVERS, indirect=True)
+def test_10_01_promote_at_other_isolation_levels(queue, doors, backend, level):
+    """On MySQL it would lock out whoever schedules there; on PostgreSQL it locks only its rows."""
+    queue.send(1, delay=600)
+    with plain(backend, doors.url(backend)) as mine:
+        if backend == "mysql":
+            mine.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+            mine.commit()
+        mine.begin()
+        if backend == "mysql":
+            with pytest.raises(UnsafeTransaction, match=r"(?i)read committed"):
+                queue.using(mine.connection).promote(900)
+        else:
+            mine.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+            assert queue.using(mine.connection).promote(900) == 1
+        mine.rollback()
+    assert queue.promote(900) == 1
+
+
 def test_10_01_our_own_sessions_are_read_committed_whatever_the_default(doors):
     """A server whose default is stricter must not matter."""
     url = servers.postgres_url("strict")

@@ -87,6 +87,7 @@ def check_grants(client: str, url: str) -> None:
         queue.ack(batch)
         assert queue.receive(10) != []
         assert queue.move() == 0
+        assert queue.promote(3600) == 1
         db.schedule("nightly").set("orders", at=0)
         assert db.run_schedules().sent == 1
         assert db.schedule("nightly").remove()

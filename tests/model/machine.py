@@ -5,13 +5,10 @@ After every step both are dumped and compared; Hypothesis shrinks what differs.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from fairlead.backends.base import SENT, Receive
@@ -20,19 +17,6 @@ from fairlead.run import run
 from tests.model.backends import Opened, Target
 from tests.model.pair import NOBODY, Pair
 from tests.model.steps import DAY, GROUPS, KEYS, KINDS, NAMES, SECOND, WILD, Dice, step
-
-
-class Fair(HypothesisProvider):
-    """Fresh numbers for every example. Hypothesis itself would mutate the examples before: right
-    for parsers, but four of five steps of such a history have been seen already."""
-
-    def draw_integer(self, min_value: Any = None, max_value: Any = None, **more: Any) -> int:
-        if self._random is None or min_value is None or max_value is None:
-            return super().draw_integer(min_value, max_value, **more)
-        return self._random.randint(min_value, max_value)
-
-
-AVAILABLE_PROVIDERS["fair"] = Fair
 
 START = 1_700_000_000_000_000
 seeds = st.integers(0, 2**32 - 1)
@@ -47,6 +31,12 @@ def steps(draw: st.DrawFn) -> tuple[Any, ...]:
 @st.composite
 def column_sets(draw: st.DrawFn) -> dict[str, Any]:
     return Dice(wildness=draw(wildness), seed=draw(seeds)).columns()
+
+
+def tied(instants: list[int], limit: int) -> bool:
+    """Whether a limit cuts through those of one instant: they have no order."""
+    ordered = sorted(instants)
+    return ordered[limit - 1 : limit] == ordered[limit : limit + 1] != []
 
 
 class Machine(RuleBasedStateMachine):
@@ -388,6 +378,13 @@ class Machine(RuleBasedStateMachine):
         to = None if to == queue else to
         self.call("redrive", queue, to, limit, delay, self.now)
 
+    def promote(self, queue: str, within: int, limit: int) -> None:
+        lane = self.pair.model._state.queues.get(queue)
+        waiting = lane.select("s") if lane else []
+        if tied([m.due_at for m in waiting if not m.past_expiry(self.now)], limit):
+            limit = 1000
+        self.call("promote", queue, within, limit, self.now)
+
     def move(self, queue: str, to: str | None, limit: int) -> None:
         home = None if to == queue else to
         self.ids += self.guard(lambda: self.pair.move(queue, home, limit, self.now))
@@ -442,8 +439,7 @@ class Machine(RuleBasedStateMachine):
         # What a queue has forgotten may have been swept by the way (§19.6).
         if model._state.forgotten or any(q.remembered for q in model._state.queues.values()):
             return False
-        closed = sorted(group.closed_at or 0 for group in model._state.groups)
-        if closed[limit - 1 : limit] == closed[limit : limit + 1] != []:
+        if tied([group.closed_at or 0 for group in model._state.groups], limit):
             return False
         for queue in run(model.queues(None), driver, True):
             rows = run(model.peek(queue["name"], 1000, None, None, 0, 0), driver, True)
@@ -456,8 +452,7 @@ class Machine(RuleBasedStateMachine):
                 [row[22] for row in rows if row[19] == "x"],
                 [failure[4] for failure in logged],
             ):
-                instants.sort()
-                if instants[limit - 1 : limit] == instants[limit : limit + 1] != []:
+                if tied(instants, limit):
                     return False
         return True
 
@@ -486,25 +481,3 @@ def machine(target: Target) -> type[Machine]:
     """The machine for one database."""
     body = {"open": staticmethod(target.open), "close": staticmethod(target.close)}
     return type(f"Machine_{target.name}", (Machine,), body)
-
-
-# Examples of a `make test`: a server takes ten times as long for a step.
-EXAMPLES = {"sqlite": 120, "postgresql": 40, "mysql": 40}
-
-
-def profile(examples: int, phases: tuple[Phase, ...] | None = None) -> settings:
-    """So many examples of 60 steps; FAIRLEAD_MODEL_EXAMPLES and FAIRLEAD_MODEL_STEPS ask for more.
-
-    No example database: a run is told by its seed alone, which the session prints.
-    """
-    return settings(
-        max_examples=int(os.environ.get("FAIRLEAD_MODEL_EXAMPLES", examples)),
-        stateful_step_count=int(os.environ.get("FAIRLEAD_MODEL_STEPS", 60)),
-        backend="fair",
-        deadline=None,
-        database=None,
-        print_blob=True,
-        report_multiple_bugs=False,
-        phases=phases or (Phase.explicit, Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-    )

@@ -75,8 +75,9 @@ def run_trial() -> None:
 
     import fairlead
     from tests.model.backends import target
-    from tests.model.machine import machine, profile
+    from tests.model.machine import machine
     from tests.model.pair import Difference
+    from tests.model.profile import profile
 
     assert Path(fairlead.__file__).parents[1] == Path.cwd(), "not the copy was imported"
     caught = ""

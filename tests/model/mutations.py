@@ -162,6 +162,19 @@ WHERE id IN (SELECT value FROM json_each(:ids))
     Mutant("move-leaves-groups-waiting", "moving.py", "ended.left(", "list("),
     Mutant("move-tells-no-deletion", "moving.py", 'tell(found, "deleted", ids)', "()"),
     Mutant("move-is-not-counted", "moving.py", "count_one(target, SENT, len(rows))", "()"),
+    Mutant("promote-misses-the-last-instant", CARE, "due_at <= :due", "due_at < :due"),
+    Mutant(
+        "promote-takes-the-latest",
+        CARE,
+        "expires_at > :now)\n    ORDER BY due_at, id",
+        "expires_at > :now)\n    ORDER BY due_at DESC, id",
+    ),
+    Mutant(
+        "promote-takes-the-expired",
+        CARE,
+        "AND (expires_at IS NULL OR expires_at > :now)\n    ORDER BY due_at",
+        "AND :now > 0\n    ORDER BY due_at",
+    ),
     # --- what is kept ------------------------------------------------------------------------
     Mutant("memo-erased-when-omitted", "verbs.py", "if not keep_memo:", "if True:"),
     Mutant("ack-ignores-retention", "verbs.py", "if queue.retention_us > 0:", "if False:"),

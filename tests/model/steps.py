@@ -311,6 +311,10 @@ def reschedule(d: Dice) -> tuple[Any, ...]:
     return d.queue(), d.message(), d.one_in(3, *KEYS), *times, d.one_in(2, 0, -1, 1)
 
 
+def promote(d: Dice) -> tuple[Any, ...]:
+    return d.queue(), d.of(SECOND, 0, 5 * SECOND, MINUTE), d.of(9, 1, 2)
+
+
 def redrive(d: Dice) -> tuple[Any, ...]:
     return d.queue(), d.one_in(3, d.queue()), d.of(1, 2, 9), d.duration()
 
@@ -385,6 +389,7 @@ WEIGHTS: list[tuple[int, str, Any]] = [
     (1, "wrong_lease", wrong_lease),
     (2, "cancel", cancel),
     (3, "reschedule", reschedule),
+    (3, "promote", promote),
     (2, "redrive", redrive),
     (3, "move", move),
     (1, "discard", discard),

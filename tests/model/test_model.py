@@ -12,7 +12,8 @@ import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model.backends import NAMES, target
-from tests.model.machine import EXAMPLES, machine, profile
+from tests.model.machine import machine
+from tests.model.profile import EXAMPLES, profile
 
 
 @pytest.mark.timeout(0)  # as long as FAIRLEAD_MODEL_EXAMPLES asks for

@@ -189,6 +189,7 @@ def everything(db: fairlead.Database) -> None:
     waiting = queue.send(b"y", delay=100)
     queue.reschedule(id=waiting, delay=200, priority=3)
     queue.get(id=waiting)
+    queue.promote(300, limit=1)
     queue.explain(id=waiting)
     queue.cancel(id=waiting)
     queue.cancel(key=f"{key}3")

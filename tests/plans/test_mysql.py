@@ -206,6 +206,16 @@ def test_move(bench: Bench) -> None:
     assert bench.checked(bench.backend.move("many", "elsewhere", N, NOW), N) == N
 
 
+def test_promote(bench: Bench) -> None:
+    """A year ahead of them all, and then of the first few."""
+    bench.run(bench.backend.promote("scheduled", 0, ROWS, NOW))  # what others have left
+    for within in (0, 364 * DAY):
+        assert bench.checked(bench.backend.promote("scheduled", within, ROWS, NOW), 0) == 0
+    assert bench.checked(bench.backend.promote("scheduled", 366 * DAY, N, NOW), N) == N
+    number = bench.checked(bench.backend.promote("scheduled", 366 * DAY, 3000, NOW), 3000)
+    assert number == 3000
+
+
 @pytest.mark.parametrize("verb", ["ack", "complete", "kill"])
 def test_members_end_and_are_settled(bench: Bench, verb: str) -> None:
     """What is looked at does not grow with the group."""

@@ -280,6 +280,19 @@ def test_move(bench: Bench) -> None:
         assert all(node.kind != "Seq Scan" for node in plans.nodes if node.table == "message")
 
 
+def test_promote(bench: Bench) -> None:
+    """A year ahead of them all, and then of the first few."""
+    bench.run(bench.backend.promote("scheduled", 0, ROWS, NOW))  # what others have left
+    for within, limit, promoted in ((0, ROWS, 0), (364 * DAY, ROWS, 0), (366 * DAY, 20, 20)):
+        number, plans = bench.plans_of(bench.backend.promote("scheduled", within, limit, NOW))
+        assert number == promoted
+        plans.check(promoted + SLACK)
+        assert plans.indexes() <= {"message_scheduled", "message_pkey"}
+    leases, plans = bench.receive("scheduled", 20)
+    assert len(leases) == 20
+    plans.check(20 + SLACK)
+
+
 def test_one_by_id_or_key(bench: Bench) -> None:
     [(id, _)] = bench.run(bench.backend.send("one", [(*ITEM[:6], "find", "e", *ITEM[8:])], NOW))
     for operation in (

@@ -231,6 +231,15 @@ def test_move(bench: Bench) -> None:
             check_plan(bench.driver.connection, text, params)
 
 
+def test_promote(bench: Bench) -> None:
+    """A year ahead of them all, and then of the first few."""
+    bench.run(bench.backend.promote("scheduled", 0, ROWS, NOW))  # what others have left
+    for within in (0, 364 * DAY):
+        assert bench.checked(bench.backend.promote("scheduled", within, ROWS, NOW), 0) == 0
+    assert bench.checked(bench.backend.promote("scheduled", 366 * DAY, N, NOW), N) == N
+    assert bench.checked(bench.backend.promote("one", 366 * DAY, N, NOW), N) <= N
+
+
 def test_members_of_a_crowded_group(bench: Bench) -> None:
     backend, connection = bench.backend, bench.driver.connection
     bench.run(backend.queue_create("members", {}, NOW))

@@ -104,6 +104,19 @@ def test_a_move_tells_the_sleepers_of_both_queues(db: fairlead.Database, told: A
         ticket.leave()
 
 
+def test_a_promotion_tells_the_sleepers(db: fairlead.Database, told: Any) -> None:
+    queue = db.queue("busy")
+    queue.send(1, delay=60, key="later")
+    ticket = db.core.waker.ticket("busy")
+    told()  # a send that took long to be planned may have notified
+    assert queue.promote(59) == 0
+    assert told() == []
+    assert queue.promote(60) == 1
+    assert told() == ["busy"]
+    ticket.leave()
+    assert queue.cancel(key="later")
+
+
 def test_in_an_older_transaction_always(db: fairlead.Database, url: str, told: Any) -> None:
     with psycopg.connect(url) as connection:
         connection.execute("SELECT pg_sleep(0.006)")

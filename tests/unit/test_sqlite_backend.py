@@ -236,6 +236,7 @@ HOT = {
     "run": "fairlead_ready",
     "versions": "fairlead_ready",
     "promote": "fairlead_scheduled",
+    "promote_early": "fairlead_scheduled",
     "lapsed": "fairlead_leased",
     "expire": "fairlead_expiry",
     "begun_first": "fairlead_begun",
@@ -266,7 +267,9 @@ def test_hot_statements_scan_no_table(db: Db, name: str) -> None:
         assert "INTEGER PRIMARY KEY (rowid=?)" in found, found
 
 
-@pytest.mark.parametrize("name", ["walk", "take", "promote", "lapsed", "expire", "oldest_dead"])
+@pytest.mark.parametrize(
+    "name", ["walk", "take", "promote", "promote_early", "lapsed", "expire", "oldest_dead"]
+)
 def test_no_hot_statement_sorts_the_backlog(db: Db, name: str) -> None:
     assert "TEMP B-TREE" not in plan(db, name)
 

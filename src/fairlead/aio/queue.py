@@ -332,6 +332,11 @@ class AsyncQueue:
             queues.reschedule(self.core, self.name, id, key, at, delay, priority)
         )
 
+    async def promote(self, within: Duration, *, limit: int = 1000) -> int:
+        """Make scheduled messages that are due within so many seconds ready now, the earliest due
+        first; their due times stay. How many."""
+        return await self.call(queues.promote(self.core, self.name, within, limit))
+
     async def redrive(
         self, *, limit: int | None = None, to: str | None = None, delay: Duration = 0
     ) -> int:

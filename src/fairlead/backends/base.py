@@ -359,6 +359,10 @@ class Backend(Schedules, Remembering, Protocol):
         """'c' changed, 'l' leased, 'n' not waiting; due is left alone if both times are None."""
         ...
 
+    def promote(self, queue: str, within_us: int, limit: int, now: int | None) -> Op[int]:
+        """Scheduled messages that are due within this time are ready now; how many; §7.3."""
+        ...
+
     def redrive(
         self, queue: str, to: str | None, limit: int, delay_us: int, now: int | None
     ) -> Op[int]: ...

@@ -181,6 +181,8 @@ def _explanation(queue: str, facts: Facts) -> Explanation:
     if state == "ready" or (state == "scheduled" and row[8] <= now):
         reason, parts, next_at = _why_ready(message, facts)
         position = facts.ahead + 1
+        if row[8] > now:  # it was promoted (semantics §7.3)
+            parts.append(f"ready ahead of its time, due in {duration_text(row[8] - now)}")
         text = "; ".join([*parts, _ordinal(position)])
         return Explanation(
             message.id,

@@ -297,6 +297,17 @@ def reschedule(
     return Call("reschedule", start, repeatable=at is not None)
 
 
+def promote(core: Core, queue: str, within: Duration, limit: int) -> Call[int]:
+    within_us = check.microseconds(within, "within")
+    check.integer(limit, "limit", 1, limits.COUNT_MAX)
+    # Twice is harmless: what is ready is not scheduled any more.
+    return Call(
+        "promote",
+        lambda: core.backend.promote(queue, within_us, limit, core.now()),
+        repeatable=True,
+    )
+
+
 def redrive(
     core: Core, queue: str, limit: int | None, to: str | None, delay: Duration
 ) -> Call[int]:

@@ -328,6 +328,11 @@ class Queue:
         """Change when, or how urgently, a waiting message runs; False if none is waiting."""
         return self.call(queues.reschedule(self.core, self.name, id, key, at, delay, priority))
 
+    def promote(self, within: Duration, *, limit: int = 1000) -> int:
+        """Make scheduled messages that are due within so many seconds ready now, the earliest due
+        first; their due times stay. How many."""
+        return self.call(queues.promote(self.core, self.name, within, limit))
+
     def redrive(
         self, *, limit: int | None = None, to: str | None = None, delay: Duration = 0
     ) -> int:

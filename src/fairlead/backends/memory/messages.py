@@ -48,6 +48,15 @@ class Messages(Core):
         return "c"
 
     @op
+    def promote(self, queue: str, within_us: int, limit: int, now: int | None) -> int:
+        q, now = self._queue(queue), self._now(now)
+        soon = [m for m in q.select("s") if m.due_at <= now + within_us and not m.past_expiry(now)]
+        soon = sorted(soon, key=lambda m: (m.due_at, m.id))[:limit]
+        for message in soon:
+            message.state = "r"
+        return len(soon)
+
+    @op
     def redrive(
         self, queue: str, to: str | None, limit: int, delay_us: int, now: int | None
     ) -> int:

@@ -300,6 +300,11 @@ class MysqlBackend(Groups, Schedules, Remembering):
         rows = yield self.call("reschedule", 4), (queue.encode(), id, in_bytes(key), options)
         return text(rows[0][0])
 
+    def promote(self, queue: str, within_us: int, limit: int, now: int | None) -> Op[int]:
+        options = given(now=now)
+        rows = yield self.call("promote", 4), (queue.encode(), within_us, limit, options)
+        return rows[0][0]
+
     def redrive(
         self, queue: str, to: str | None, limit: int, delay_us: int, now: int | None
     ) -> Op[int]:

@@ -8,6 +8,9 @@ from its start. A hint is good for 100 ms; only where looking is dear, because d
 the way, are looks spread so that they take a fiftieth of the time. Before it says "empty", a
 receive looks.
 
+What was promoted is given before it is due (semantics §7.3). A hint never lies ahead of the clock,
+or all that is sent until then would lie before it.
+
 Hints cost a little, and pass over messages of slow senders, so they are only used while they help:
 when a receive has lately read many more index entries than it gave messages.
 """
@@ -41,6 +44,7 @@ class Hints:
         self.versions: list[int] | None = None
         self.floors: dict[str, int] = {}
         self.swept_us = 0  # everything due or expired before this database time has been met
+        self._clock = (0, 0.0)  # a time of the database, and when that was
         self._usual = 0.0  # seconds a hinted receive takes
         self._dear = False
         self._next_look = 0.0
@@ -103,6 +107,8 @@ class Hints:
     def took(self, started: float, look: bool, swept: bool, now_us: int, read: int, n: int) -> None:
         """Remember how long a receive took, and when the next look is worth it."""
         done = time.monotonic()
+        if now_us:
+            self._clock = (now_us, done)
         if read > DEAD * n + 200:
             self._useful_until = done + USEFUL
         spent = done - started
@@ -126,6 +132,8 @@ class Hints:
             self._names.clear()
         hinted = {hint[0] for hint in passed}
         ordered = extra.get("ordered", ())  # strict order: never a hint
+        told_us, told_at = self._clock
+        now_us = told_us + int((now - told_at) * 1_000_000)
         for row in rows:
             channel = row[1]
             if channel in ordered:
@@ -134,7 +142,7 @@ class Hints:
             if known is None:
                 insort(self._names, channel)
             looked = known[3] if known is not None and channel in hinted else now
-            at[channel] = (-row[7], row[8], row[0], looked)
+            at[channel] = (-row[7], min(row[8], now_us), row[0], looked)
         self.versions = extra.get("versions")
         floors = extra.get("floors")
         if floors:

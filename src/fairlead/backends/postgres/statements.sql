@@ -189,6 +189,9 @@ SELECT fairlead.cancel_row(:queue::text, :id::bigint, :key::text, :force::int <>
 -- name: reschedule(queue, id, key, due, delay, rank, now)
 SELECT fairlead.reschedule_row(:queue::text, :id::bigint, :key::text, :due::bigint, :delay::bigint, :rank::int, :now::bigint)
 
+-- name: promote(queue, within, limit, now)
+SELECT fairlead.promote(:queue::text, :within::bigint, :limit::int, :now::bigint)
+
 -- name: move(queue, to, limit, now)
 SELECT fairlead.move(:queue::text, :to::text, :limit::int, :now::bigint)
 

@@ -170,6 +170,10 @@ class Verbs:
         rows = yield self.statements["reschedule"], params
         return rows[0][0]
 
+    def promote(self, queue: str, within_us: int, limit: int, now: int | None) -> Op[int]:
+        rows = yield self.statements["promote"], (queue, within_us, limit, now)
+        return rows[0][0]
+
     def redrive(
         self, queue: str, to: str | None, limit: int, delay_us: int, now: int | None
     ) -> Op[int]:

@@ -1,4 +1,4 @@
-"""Messages nobody leases: cancel and reschedule (§7), redrive and discard (§8)."""
+"""Messages nobody leases: cancel, reschedule and promote (§7), redrive and discard (§8)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fairlead.backends.sqlite.common import (
     SENT,
     SQL,
     Queue,
+    changed,
     count_one,
     find,
     ids_of,
@@ -60,6 +61,12 @@ class Messages:
         yield SQL.reschedule, (message, state, due, rank)
         yield from tell_due(found, "deferred", [message])
         return "c"
+
+    def promote(self, queue: str, within_us: int, limit: int, now: int | None) -> Op[int]:
+        yield BEGIN
+        found = yield from find(queue, now)
+        yield SQL.promote_early, (found.lane, found.now + within_us, found.now, limit)
+        return (yield from changed())
 
     def redrive(
         self, queue: str, to: str | None, limit: int, delay_us: int, now: int | None

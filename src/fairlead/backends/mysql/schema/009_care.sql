@@ -42,12 +42,19 @@ BEGIN
      FOR UPDATE SKIP LOCKED) due;
   IF p_activated > 0 THEN
     -- @stop sweep.promote
-    SET @fairlead_sql = CONCAT('UPDATE fairlead_message FORCE INDEX (PRIMARY) SET state = ''r'',',
-      ' wake_at = 0 WHERE id IN (', v_ids, ')');
-    PREPARE fairlead_promote FROM @fairlead_sql;
-    EXECUTE fairlead_promote;
-    DEALLOCATE PREPARE fairlead_promote;
+    CALL fairlead_promote_(v_ids);
   END IF;
+END //
+
+-- Scheduled messages, locked ("1,2"), are ready.
+DROP PROCEDURE IF EXISTS fairlead_promote_ //
+CREATE PROCEDURE fairlead_promote_(IN p_ids LONGTEXT CHARACTER SET ascii)
+BEGIN
+  SET @fairlead_sql = CONCAT('UPDATE fairlead_message FORCE INDEX (PRIMARY) SET state = ''r'',',
+    ' wake_at = 0 WHERE id IN (', p_ids, ')');
+  PREPARE fairlead_promote FROM @fairlead_sql;
+  EXECUTE fairlead_promote;
+  DEALLOCATE PREPARE fairlead_promote;
 END //
 
 -- Ended leases, locked: those of a live permit go on, the others are given back or die.

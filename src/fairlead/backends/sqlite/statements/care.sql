@@ -40,6 +40,13 @@ UPDATE fairlead_message SET state = 'r' WHERE id IN (
     SELECT id FROM fairlead_message WHERE lane = :lane AND state = 's' AND due_at <= :now
     ORDER BY due_at, id LIMIT :limit)
 
+-- name: promote_early(lane, due, now, limit)
+-- For those who ask for them ahead of their time (§7.3); what has expired is left to the sweep.
+UPDATE fairlead_message SET state = 'r' WHERE id IN (
+    SELECT id FROM fairlead_message WHERE lane = :lane AND state = 's' AND due_at <= :due
+        AND (expires_at IS NULL OR expires_at > :now)
+    ORDER BY due_at, id LIMIT :limit)
+
 -- name: changes()
 -- How many rows the statement before this one changed.
 SELECT changes()
