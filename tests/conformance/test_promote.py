@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from fairlead import InvalidArgument, Policy, QueueNotFound, Send
+from fairlead import InvalidArgument, QueueNotFound, Send
 from tests.conformance.door import bodies, counts, drain, totals, unique
 from tests.conformance.looks import receiver
 
@@ -116,24 +116,33 @@ def test_only_what_is_scheduled(queue):
     leased.ack()
 
 
-def test_a_retry_comes_early_too(make, clock):
+def test_a_pause_is_left_alone(make, clock):
+    """What was delivered before waits for its back-off, or was deferred: that comes first."""
     queue = make(backoff=100)
-    queue.send("work")
+    queue.send_many(["failed", "deferred"])
     queue.one().fail("boom")
-    assert queue.promote(99) == 0
-    assert queue.promote(100) == 1
+    queue.one().defer(50)
+    queue.send("new", delay=80)
+    assert queue.promote(900) == 1
     message = queue.one()
-    assert (message.attempts, message.due_at) == (2, clock.moment(100))
+    assert message.body == "new"
+    message.ack()
+    assert queue.receive() == []
+    clock.tick(100)
+    assert sorted(bodies(queue.receive(3))) == ["deferred", "failed"]
 
 
-def test_in_an_ordered_channel(make):
-    """A retry that keeps its channel closed opens it, and still goes first."""
-    queue = make(policy=Policy(ordered=True))
-    queue.send_many([1, 2])
-    queue.one().fail("boom", delay=60)
-    assert queue.receive(2) == []
-    assert queue.promote(60) == 1
-    assert bodies(queue.receive(2)) == [1, 2]
+def test_a_new_life_has_no_pause(make, clock):
+    """Replaced or redriven, it was never delivered (semantics §2.6)."""
+    queue = make(max_attempts=1)
+    queue.send("old", key="k")
+    queue.one().defer(100)
+    queue.send("new", key="k", on_conflict="replace", delay=100)
+    queue.send("dead")
+    queue.one().kill("boom")
+    queue.redrive(delay=100)
+    assert queue.promote(900) == 2
+    assert sorted(bodies(queue.receive(3))) == ["dead", "new"]
 
 
 def test_a_released_one_keeps_its_due_time(queue, clock):

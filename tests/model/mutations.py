@@ -164,6 +164,12 @@ WHERE id IN (SELECT value FROM json_each(:ids))
     Mutant("move-is-not-counted", "moving.py", "count_one(target, SENT, len(rows))", "()"),
     Mutant("promote-misses-the-last-instant", CARE, "due_at <= :due", "due_at < :due"),
     Mutant(
+        "promote-ends-pauses",
+        CARE,
+        "AND first_at IS NULL AND (expires_at",
+        "AND (expires_at",
+    ),
+    Mutant(
         "promote-takes-the-latest",
         CARE,
         "expires_at > :now)\n    ORDER BY due_at, id",

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aio_pika
+import pytest
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 
 import fairlead
-from fairlead.relay.destination import Outcome, Parcel
+from fairlead.relay.destination import Later, Outcome, Parcel
 from fairlead.relay.route import parcel
 from fairlead.values import Send
+from tests import rabbit
 
 NOW = 0  # AMQP keeps no delays: nobody looks
 
@@ -48,9 +50,14 @@ async def harbour(url: str) -> AsyncIterator[Harbour]:
 
 async def arrived(queue: AbstractQueue) -> list[AbstractIncomingMessage]:
     """All that is in the queue now; it is empty afterwards."""
+    there = (await queue.channel.declare_queue(queue.name, passive=True)).declaration_result
     found: list[AbstractIncomingMessage] = []
-    while (message := await queue.get(no_ack=True, fail=False)) is not None:
-        found.append(message)
+    if there.message_count:
+        async with queue.iterator(no_ack=True) as messages:
+            async for message in messages:
+                found.append(message)
+                if len(found) == there.message_count:
+                    break
     return found
 
 
@@ -100,3 +107,26 @@ async def hand_over_all(
     batches = [parcels[i : i + most] for i in range(0, len(parcels), most)]
     found = await asyncio.gather(*(batch(some) for some in batches))
     return [outcome for outcomes in found for outcome in outcomes]
+
+
+@pytest.fixture
+def goods(tmp_path: Path) -> Iterator[Goods]:
+    found = Goods(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """asyncio complains about nothing: no error of a task that nobody looked at."""
+    yield
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+def later(outcome: object, *words: str, down: bool) -> None:
+    """It is to be tried later, for this reason."""
+    assert isinstance(outcome, Later)
+    assert outcome.down is down, outcome
+    for word in words:
+        assert word in outcome.reason
+    assert rabbit.PASSWORD not in outcome.reason

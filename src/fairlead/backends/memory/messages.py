@@ -50,7 +50,8 @@ class Messages(Core):
     @op
     def promote(self, queue: str, within_us: int, limit: int, now: int | None) -> int:
         q, now = self._queue(queue), self._now(now)
-        soon = [m for m in q.select("s") if m.due_at <= now + within_us and not m.past_expiry(now)]
+        new = (m for m in q.select("s") if m.first_at is None and not m.past_expiry(now))
+        soon = [m for m in new if m.due_at <= now + within_us]
         soon = sorted(soon, key=lambda m: (m.due_at, m.id))[:limit]
         for message in soon:
             message.state = "r"

@@ -3,8 +3,8 @@
 DELIMITER //
 
 -- CALL fairlead_promote('emails', 900000000, 1000, '{}'): scheduled messages that are due within so many
--- microseconds are ready now, the earliest due first; how many. It skips what somebody has locked, and what has
--- expired.
+-- microseconds are ready now, the earliest due first; how many. It skips what somebody has locked, what has
+-- expired, and what was delivered before: the due time of that is a pause.
 DROP PROCEDURE IF EXISTS fairlead_promote //
 CREATE PROCEDURE fairlead_promote(
   IN p_queue VARBINARY(1024), IN p_within_us BIGINT, IN p_limit INT,
@@ -36,7 +36,7 @@ BEGIN
     SELECT GROUP_CONCAT(id), COUNT(*), MAX(wake_at) INTO v_ids, v_count, v_last FROM (
       SELECT id, wake_at FROM fairlead_message FORCE INDEX (wake)
        WHERE lane = v_lane AND state = 's' AND wake_at BETWEEN v_from AND v_now + p_within_us
-         AND (expires_at IS NULL OR expires_at > v_now)
+         AND first_at = 0 AND (expires_at IS NULL OR expires_at > v_now)
        ORDER BY wake_at, id LIMIT v_portion FOR UPDATE SKIP LOCKED) soon;
     IF v_count > 0 THEN CALL fairlead_promote_(v_ids); END IF;
     SET v_total = v_total + v_count, v_from = v_last;

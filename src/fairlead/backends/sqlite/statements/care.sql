@@ -41,10 +41,11 @@ UPDATE fairlead_message SET state = 'r' WHERE id IN (
     ORDER BY due_at, id LIMIT :limit)
 
 -- name: promote_early(lane, due, now, limit)
--- For those who ask for them ahead of their time (§7.3); what has expired is left to the sweep.
+-- For those who ask for them ahead of their time (§7.3); what has expired is left to the sweep, and
+-- what was delivered before to its time: that is a pause.
 UPDATE fairlead_message SET state = 'r' WHERE id IN (
     SELECT id FROM fairlead_message WHERE lane = :lane AND state = 's' AND due_at <= :due
-        AND (expires_at IS NULL OR expires_at > :now)
+        AND first_at IS NULL AND (expires_at IS NULL OR expires_at > :now)
     ORDER BY due_at, id LIMIT :limit)
 
 -- name: changes()

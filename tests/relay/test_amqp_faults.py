@@ -1,0 +1,216 @@
+"""A RabbitMQ that is killed, hangs, or is asked too much: what was confirmed is there, and the same
+destination works again afterwards. A broker of their own, for these tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from fairlead.relay.amqp import AmqpDestination, destination_for
+from fairlead.relay.destination import Later, Never
+from fairlead.values import Send
+from tests import rabbit, servers
+from tests.relay.harbour import NOW, Goods, goods, hand_over_all, harbour, later, names, quiet
+
+__all__ = ["goods", "quiet"]  # fixtures
+MAX = 300_000  # bytes of a message's body, for this broker
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """The certificate of 127.0.0.1, with its key beside it, and the port where it is shown."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "cert.pem"
+    path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    path.with_name("key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return path, servers.free_port()
+
+
+@pytest.fixture(scope="module")
+def broker(tls: tuple[Path, int]) -> Iterator[rabbit.Rabbit]:
+    certificate, port = tls
+    settings = {
+        "max_message_size": str(MAX),
+        "listeners.ssl.1": f"127.0.0.1:{port}",
+        "ssl_options.cacertfile": "cert.pem",
+        "ssl_options.certfile": "cert.pem",
+        "ssl_options.keyfile": "key.pem",
+    }
+    try:
+        found = rabbit.Rabbit(settings=settings)
+    except servers.MissingBinary as error:
+        pytest.skip(str(error))
+    for name in ("cert.pem", "key.pem"):
+        copy = found.directory / name  # where the broker's user may read it
+        copy.write_bytes(certificate.with_name(name).read_bytes())
+        copy.chmod(0o644)
+    with found:
+        yield found
+
+
+async def test_a_confirmed_message_outlives_the_broker(broker: rabbit.Rabbit, goods: Goods) -> None:
+    destination = AmqpDestination(broker.url, routing_key="kept")
+    async with harbour(broker.url) as side:
+        await side.queue("kept")
+    before, meanwhile, after = goods.parcels(1500), goods.parcels(3), goods.parcels(3)
+    assert await hand_over_all(destination, before) == [None] * 1500
+    await asyncio.to_thread(broker.kill9)
+    for outcome in await destination.hand_over(meanwhile, NOW):
+        later(outcome, "127.0.0.1", down=True)
+    await asyncio.to_thread(broker.start)
+    assert await destination.hand_over(meanwhile, NOW) == [None] * 3
+    await asyncio.to_thread(broker.restart)  # as its operator would
+    assert await destination.hand_over(after, NOW) == [None] * 3
+    await destination.close()
+    sent = [parcel.identity for parcel in [*before, *meanwhile, *after]]
+    assert sorted(await names(broker.url, "kept")) == sorted(sent)
+
+
+async def test_killed_in_the_middle_nothing_that_was_confirmed_is_lost(
+    broker: rabbit.Rabbit, goods: Goods
+) -> None:
+    destination = AmqpDestination(broker.url, routing_key="cut")
+    async with harbour(broker.url) as side:
+        await side.queue("cut")
+    parcels = goods.parcels(5000)
+    batches = [parcels[i : i + 500] for i in range(0, 5000, 500)]
+    flights = [asyncio.create_task(destination.hand_over(some, NOW)) for some in batches]
+    await asyncio.wait(flights, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.to_thread(broker.kill9)
+    outcomes = [outcome for flight in flights for outcome in await flight]
+    confirmed = [one for one, outcome in zip(parcels, outcomes, strict=True) if outcome is None]
+    away = [one for one, outcome in zip(parcels, outcomes, strict=True) if outcome is not None]
+    assert confirmed
+    assert away
+    for outcome in outcomes:
+        if outcome is not None:
+            later(outcome, "RabbitMQ at amqp://harbour@127.0.0.1", down=True)
+    await asyncio.to_thread(broker.start)
+    assert await hand_over_all(destination, away) == [None] * len(away)
+    await destination.close()
+    came = await names(broker.url, "cut")
+    assert set(came) == {parcel.identity for parcel in parcels}
+    # Twice at most, and only what had no confirm.
+    twice = {name: times for name, times in Counter(came).items() if times > 1}
+    assert set(twice) <= {parcel.identity for parcel in away}
+    assert set(twice.values()) <= {2}
+
+
+@pytest.mark.parametrize(
+    "sends",
+    [
+        pytest.param([Send(1)] * 3, id="little"),
+        pytest.param([Send("x" * 200_000)] * 100, id="more than a socket takes"),
+    ],
+)
+async def test_a_broker_that_hangs_is_left(
+    broker: rabbit.Rabbit, goods: Goods, sends: list[Send]
+) -> None:
+    async with harbour(broker.url) as side:
+        await side.queue("hung")
+    destination = AmqpDestination(broker.url, routing_key="hung", confirm_timeout=0.5)
+    assert await destination.hand_over([goods.parcel()], NOW) == [None]
+    parcels = goods.parcels(sends)
+    broker.freeze()
+    try:
+        for outcome in await destination.hand_over(parcels, NOW):
+            later(outcome, "no confirm within 0.5 s", "alarms", down=True)
+    finally:
+        broker.thaw()
+    await destination.close()
+    again = AmqpDestination(broker.url, routing_key="hung")
+    assert await again.hand_over(parcels, NOW) == [None] * len(parcels)
+    await again.close()
+    assert {parcel.identity for parcel in parcels} < set(await names(broker.url, "hung"))
+
+
+async def test_a_cancelled_hand_over_leaves_nothing_behind(
+    broker: rabbit.Rabbit, goods: Goods
+) -> None:
+    async with harbour(broker.url) as side:
+        await side.queue("left")
+    destination = AmqpDestination(broker.url, routing_key="left")
+    assert await destination.hand_over([goods.parcel()], NOW) == [None]
+    parcels = goods.parcels(5)
+    broker.freeze()
+    try:
+        flight = asyncio.create_task(destination.hand_over(parcels, NOW))
+        await asyncio.sleep(0)  # it has begun
+        flight.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await flight
+    finally:
+        broker.thaw()
+    assert await destination.hand_over(parcels, NOW) == [None] * 5
+    await destination.close()
+    assert {parcel.identity for parcel in parcels} < set(await names(broker.url, "left"))
+
+
+async def test_a_message_too_large_for_the_broker_is_dead_and_stops_no_other(
+    broker: rabbit.Rabbit, goods: Goods
+) -> None:
+    async with harbour(broker.url) as side:
+        await side.queue("large")
+    destination = AmqpDestination(broker.url, routing_key="large")
+    sends = [Send("x" * 1000) for _ in range(20)]
+    sends.insert(10, Send(b"x" * (MAX + 1)))
+    sends.insert(11, Send(b"x" * MAX))
+    todo = goods.parcels(sends)
+    dead: list[str] = []
+    for _ in range(2):  # the first time it takes others with it, which are told to come again
+        outcomes = await destination.hand_over(todo, NOW)
+        dead += [outcome.reason for outcome in outcomes if isinstance(outcome, Never)]
+        todo = [
+            one for one, outcome in zip(todo, outcomes, strict=True) if isinstance(outcome, Later)
+        ]
+        assert not any(isinstance(outcome, Later) and outcome.down for outcome in outcomes)
+    await destination.close()
+    assert todo == []
+    [reason] = dead
+    assert f"{MAX + 1} bytes" in reason
+    assert f"accepts {MAX} " in reason
+    assert len(set(await names(broker.url, "large"))) == 21
+
+
+async def test_tls(broker: rabbit.Rabbit, goods: Goods, tls: tuple[Path, int]) -> None:
+    certificate, port = tls
+    async with harbour(broker.url) as side:
+        await side.queue("sealed")
+    url = f"amqps://{rabbit.USER}:{rabbit.PASSWORD}@127.0.0.1:{port}/"
+    destination = destination_for(f"{url}?cafile={certificate}&routing_key=sealed", "goods")
+    parcels = goods.parcels([Send("x" * 10_000) for _ in range(300)])
+    assert await destination.hand_over(parcels, NOW) == [None] * 300
+    await destination.close()
+    strangers = destination_for(url, "goods")
+    [outcome] = await strangers.hand_over([goods.parcel()], NOW)
+    later(outcome, "CERTIFICATE_VERIFY_FAILED", down=True)
+    await strangers.close()
+    assert len(await names(broker.url, "sealed")) == 300

@@ -1,0 +1,77 @@
+"""Waiter and AsyncWaiter behind one door, so that a test is written once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from aiobotocore.session import get_session
+
+import fairlead
+from fairlead.relay.running import Relay
+from fairlead.relay.sqs import AsyncWaiter, Waiter, Waiting
+from fairlead.relay.waiter_orders import queue_name
+from tests.relay.sqs_servers import Sqs
+
+WAYS = ("sync", "async")
+
+
+class Door:
+    """Methods of either, awaited; the sync one is called in a thread."""
+
+    def __init__(self, waiter: Waiter | AsyncWaiter, db: fairlead.AsyncDatabase) -> None:
+        self.waiter: Any = waiter
+        self.db = db  # to look behind it
+
+    async def call(self, method: str, **given: Any) -> Any:
+        asked = getattr(self.waiter, method)
+        if isinstance(self.waiter, Waiter):
+            return await asyncio.to_thread(asked, **given)
+        return await asked(**given)
+
+    async def send(self, queue_url: str, body: str = "x", **given: Any) -> dict[str, Any]:
+        return await self.call("send_message", QueueUrl=queue_url, MessageBody=body, **given)
+
+    async def batch(self, queue_url: str, entries: list[dict[str, Any]]) -> dict[str, Any]:
+        return await self.call("send_message_batch", QueueUrl=queue_url, Entries=entries)
+
+    async def cancel(self, queue_url: str, **which: Any) -> bool:
+        return await self.call("cancel", QueueUrl=queue_url, **which)
+
+    async def count(self, queue_url: str) -> int:
+        return await self.call("count", QueueUrl=queue_url)
+
+    async def waiting(self, queue_url: str, **given: Any) -> list[Waiting]:
+        found = self.waiter.waiting(QueueUrl=queue_url, **given)
+        if isinstance(self.waiter, Waiter):
+            return await asyncio.to_thread(list, found)
+        return [one async for one in found]
+
+    def queue(self, queue_url: str) -> fairlead.AsyncQueue:
+        """Where its messages wait."""
+        return self.db.queue(queue_name("waiter-", queue_url))
+
+    async def due(self, queue_url: str) -> None:
+        """Time passes: all that waits is due."""
+        queue = self.queue(queue_url)
+        for message in await queue.peek(1000):
+            assert await queue.reschedule(id=message.id, delay=0)
+
+    @contextlib.asynccontextmanager
+    async def relayed(self) -> AsyncIterator[Relay]:
+        async with Relay(self.db, schedules=False) as relay:
+            yield relay
+
+
+@contextlib.asynccontextmanager
+async def opened(way: str, sqs: Sqs, database: str, **options: Any) -> AsyncIterator[Door]:
+    async with fairlead.connect_async(database) as behind:
+        if way == "sync":
+            with fairlead.connect(database) as db:
+                yield Door(Waiter(sqs.client, db, **options), behind)
+        else:
+            client = get_session().create_client("sqs", endpoint_url=sqs.address)
+            async with client as given:
+                yield Door(AsyncWaiter(given, behind, **options), behind)
