@@ -250,21 +250,24 @@ def test_at_a_fifo_queue_nothing_comes_twice(stage: Stage, step: str) -> None:
 
 @atomic
 def test_random_kills_lose_nothing(stage: Stage, rng: random.Random) -> None:
-    many, kills = (10_000, 60) if FULL else (120, 4)
+    many, kills = (10_000, 100) if FULL else (120, 4)
     ids = [f"job-{n}" for n in range(many)]
     stage.now = time.time()  # the processes have the real clock
     for id in ids:
         stage.put(-1, id)
-    crew = [Process(stage, rounds=True, now=None, claim=1.0) for _ in range(2)]
-    for n in range(kills):
-        time.sleep(rng.uniform(0.3, 0.9))  # anywhere in its work
-        crew[n % 2].kill()
-        assert crew[n % 2].end() == -signal.SIGKILL
-        crew[n % 2] = Process(stage, rounds=True, now=None, claim=1.0)
-    wait_for(lambda: not stage.dynamodb.scan(TableName=stage.queue, Limit=1)["Items"])
-    for process in crew:
-        process.kill()
-        assert process.end() == -signal.SIGKILL
+    crew: list[Process] = []
+    try:
+        crew += [Process(stage, rounds=True, now=None, claim=1.0) for _ in range(2)]
+        for n in range(kills):
+            time.sleep(rng.uniform(0.3, 0.9))  # anywhere in its work
+            crew[n % 2].kill()
+            assert crew[n % 2].end() == -signal.SIGKILL
+            crew[n % 2] = Process(stage, rounds=True, now=None, claim=1.0)
+        wait_for(lambda: not stage.dynamodb.scan(TableName=stage.queue, Limit=1)["Items"])
+    finally:
+        for process in crew:
+            process.kill()
+            assert process.end() == -signal.SIGKILL
     queue, after, arrived = stage.db.queue(stage.queue), 0, []
     while page := queue.peek(1000, after=after):
         arrived += [message.body["job_id"] for message in page]

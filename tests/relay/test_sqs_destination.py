@@ -252,6 +252,24 @@ def test_a_server_that_is_down(db: fairlead.Database, aws: None) -> None:
     assert queue_url in outcomes[0].reason
 
 
+def test_a_server_that_is_down_for_aiobotocore(db: fairlead.Database, aws: None) -> None:
+    address = f"http://127.0.0.1:{servers.free_port()}"
+
+    async def main() -> list[Outcome]:
+        async with get_session().create_client("sqs", endpoint_url=address) as client:
+            destination = SqsDestination(client, f"{address}/000000000000/orders")
+            outcomes = list(await destination.hand_over(leased(db, range(30)), now()))
+            await destination.close()
+            return outcomes
+
+    outcomes = asyncio.run(main())
+    assert len(outcomes) == 30
+    for outcome in outcomes:
+        assert isinstance(outcome, Later)
+        assert outcome.down
+        assert "cannot be reached" in outcome.reason
+
+
 def test_a_queue_that_does_not_exist(sqs: Sqs, db: fairlead.Database) -> None:
     queue_url = f"{sqs.address}/123456789012/nowhere"
     [[outcome]] = handed(queue_url, leased(db, ["x"]))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
+import pytest
 from aiobotocore.session import get_session
 
 import fairlead
@@ -16,6 +19,25 @@ from fairlead.relay.waiter_orders import queue_name
 from tests.relay.sqs_servers import Sqs
 
 WAYS = ("sync", "async")
+HOUR = 3600
+Open = Callable[..., AbstractAsyncContextManager["Door"]]
+
+
+def string(value: str, kind: str = "String") -> dict[str, Any]:
+    return {"DataType": kind, "StringValue": value}
+
+
+ATTRIBUTES: dict[str, Any] = {
+    "text": string(" blanks "),
+    "json": string('{"type":"Number","value":"1"}'),
+    "number": string("1.0", "Number"),
+    "digits": string("007", "Number.int"),
+    "power": string("-1E+5", "Number"),
+    "labelled": string("x", "String.uuid.v4"),
+    "binary": {"DataType": "Binary", "BinaryValue": b"\x00\xff\r\n"},
+    "picture": {"DataType": "Binary.png", "BinaryValue": b"PNG"},
+    "Größe.x_y-z": string("ä 🚢"),
+}
 
 
 class Door:
@@ -75,3 +97,17 @@ async def opened(way: str, sqs: Sqs, database: str, **options: Any) -> AsyncIter
             client = get_session().create_client("sqs", endpoint_url=sqs.address)
             async with client as given:
                 yield Door(AsyncWaiter(given, behind, **options), behind)
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def door(way: str, ours: Sqs, tmp_path: Path) -> Open:
+    """``async with door() as d``: on SQLite, before Fairlead's own SQS."""
+    database = f"sqlite:///{tmp_path}/waiter.db"
+    with fairlead.connect(database) as db:
+        db.migrate()
+    return lambda **options: opened(way, ours, database, **options)

@@ -122,11 +122,9 @@ class Wire:
         finally:
             left = [task for task in tasks.values() if not task.done()]
             late = bool(left) and not self._ended.is_set()
+            for task in left:
+                task.cancel()
             if left:
-                # Nobody may publish after our answer: the lease could be another's by then.
-                self._transport.cut()
-                for task in left:
-                    task.cancel()
                 await asyncio.wait(left, timeout=ENDING)
         found: list[Exception | None] = []
         for i in range(len(letters)):

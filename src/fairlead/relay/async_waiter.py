@@ -102,13 +102,15 @@ class AsyncWaiter(Front):
 
     async def _send(self, url: str, sends: Sequence[Send]) -> list[Sent]:
         queue = await self._queue(url)
-        try:
+        if self._always:
             return await queue.send_many(sends)
+        try:
+            sent = await queue.send_many(sends)
         except QueueNotFound:
-            if self._always:
-                raise
             await self.prepare(QueueUrl=url)
             return await queue.send_many(sends)
+        self._there.add(queue.name)
+        return sent
 
     async def _supersede(self, url: str, order: Order) -> None:
         if order.job is None:

@@ -173,13 +173,15 @@ class Waiter(Front):
 
     def _send(self, url: str, sends: Sequence[Send]) -> list[Sent]:
         queue = self._queue(url)
-        try:
+        if self._always:
             return queue.send_many(sends)
+        try:
+            sent = queue.send_many(sends)
         except QueueNotFound:
-            if self._always:
-                raise
             self.prepare(QueueUrl=url)
             return queue.send_many(sends)
+        self._there.add(queue.name)
+        return sent
 
     def _supersede(self, url: str, order: Order) -> None:
         """What went straight to SQS takes the place of what waits under the same JobId."""
