@@ -79,6 +79,7 @@ def check_grants(client: str, url: str) -> None:
         db.queue("orders").send(2, key="k", on_conflict="replace")
         db.queue("orders").send_many([Send(n, key=f"k{n}") for n in range(3)])
         db.queue("orders").send_many(range(2000))
+        db.queue("orders").send("later", delay=600)
     with fairlead.connect(worker) as db:
         queue = db.queue("orders")
         batch = queue.receive(2000)

@@ -20,6 +20,7 @@ from fairlead.relay.amqp import AmqpDestination, destination_for
 from fairlead.relay.destination import Later, Never
 from fairlead.values import Send
 from tests import rabbit, servers
+from tests.conftest import _sockets
 from tests.relay.harbour import NOW, Goods, goods, hand_over_all, harbour, later, names, quiet
 
 __all__ = ["goods", "quiet"]  # fixtures
@@ -136,6 +137,7 @@ async def test_a_broker_that_hangs_is_left(
 ) -> None:
     async with harbour(broker.url) as side:
         await side.queue("hung")
+    sockets = _sockets()
     destination = AmqpDestination(broker.url, routing_key="hung", confirm_timeout=0.5)
     assert await destination.hand_over([goods.parcel()], NOW) == [None]
     parcels = goods.parcels(sends)
@@ -143,6 +145,7 @@ async def test_a_broker_that_hangs_is_left(
     try:
         for outcome in await destination.hand_over(parcels, NOW):
             later(outcome, "no confirm within 0.5 s", "alarms", down=True)
+        assert _sockets() <= sockets  # although it has not read what we sent
     finally:
         broker.thaw()
     await destination.close()

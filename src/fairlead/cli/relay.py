@@ -16,6 +16,7 @@ from fairlead.aio.database import connect_async
 from fairlead.cli import show
 from fairlead.cli.insight import now_of
 from fairlead.cli.parsing import Duration
+from fairlead.cli.relay_dynamodb import dynamodb
 from fairlead.cli.session import Context, Failed, Refused, Session
 from fairlead.cli.status import setup_logs
 from fairlead.errors import QueueNotFound
@@ -26,6 +27,7 @@ from fairlead.relay.running import Relay
 
 log = logging.getLogger("fairlead.relay")
 relay = App(name="relay", help="Hand due messages over to SQS, RabbitMQ or another Fairlead.")
+relay.command(dynamodb)
 
 
 @Parameter(name="*")
@@ -61,7 +63,7 @@ class Options:
 def run(*, options: Options | None = None, session: Context) -> int:
     """Hand over what is due, until SIGTERM or Ctrl-C. Any number may run at once.
 
-    Example: fairlead relay --queue orders
+    Example: fairlead relay run --queue orders
     """
     options = options or Options()
     if options.lease < 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Generator
@@ -20,6 +21,7 @@ from fairlead.cli.status import setup_logs
 if TYPE_CHECKING:
     from fairlead.relay.dynamodb import DynamoStore
 
+logger = logging.getLogger("fairlead.relay")
 dynamodb = App(
     name="dynamodb", help="Delays beyond 15 minutes without a database: DynamoDB to SQS."
 )
@@ -119,11 +121,13 @@ def run(
         every: Between two polls, at most 14 minutes (300).
     """
     stop = threading.Event()
-    setup_logs(session, log, log_level)
+    json = log == "json" if log else session.json or not session.err.is_terminal
+    setup_logs(session, json, log_level)
     with _store(where) as store, _signals(stop):
         named = ", ".join(queues) or "all tables with the layout of shoryuken-waiter"
-        session.note(f"{named}: every {show.span(every)}; Ctrl-C finishes the batch in hand")
+        logger.info("%s: every %s; Ctrl-C finishes the batch in hand", named, show.span(every))
         store.run(queues, every, stop)
+    logger.info("stopped")
 
 
 @contextmanager

@@ -27,9 +27,10 @@ class Parcel:
     @property
     def identity(self) -> str:
         """32 characters, the same at every try, and nobody else's: ids of two databases may be
-        equal, and a message that was replaced through its key is another one."""
+        equal, and a message that was replaced through its key is another one, if only because of
+        its time."""
         message = self.message
-        what = (message.queue, message.id, message.created_at.isoformat())
+        what = (message.queue, message.id, message.created_at.isoformat(), self.due_us)
         digest = hashlib.blake2b(repr(what).encode(), digest_size=16)
         digest.update(message.raw)
         return digest.hexdigest()
