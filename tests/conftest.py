@@ -27,6 +27,10 @@ def _seed() -> int:
 
 def pytest_configure(config: pytest.Config) -> None:
     _seed()
+    memory = servers.memory_disk()
+    if memory is not None:
+        # SQLite waits for the disk at every commit; its tests take half the time in memory.
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", memory)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -78,7 +78,7 @@ def _unprivileged() -> str | None:
     raise RuntimeError("running as root, and there is neither a user postgres nor nobody")
 
 
-def _memory_disk() -> str | None:
+def memory_disk() -> str | None:
     """A place in memory for what need not outlive the machine, if it has room."""
     with contextlib.suppress(OSError):
         room = os.statvfs("/dev/shm")
@@ -144,7 +144,7 @@ class Server:
         self.pid = 0
         self._keeper: subprocess.Popen[bytes] | None = None
         self.user = self._user()
-        place = None if durable else _memory_disk()
+        place = None if durable else memory_disk()
         self.directory = Path(tempfile.mkdtemp(prefix=f"fairlead-{self.kind}-", dir=place))
         if self.user is not None:
             entry = pwd.getpwnam(self.user)

@@ -38,7 +38,11 @@ def written_by_the_gem(queue: str, at: str) -> dict[str, Any]:
             }
         },
         "sqs_message_attributes": {
-            "M": {"shoryuken_class": {"M": {"string_value": {"S": WRAPPER}, "data_type": {"S": "String"}}}}
+            "M": {
+                "shoryuken_class": {
+                    "M": {"string_value": {"S": WRAPPER}, "data_type": {"S": "String"}}
+                }
+            }
         },
     }
 

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
