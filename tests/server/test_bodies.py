@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from fairlead import Json
 from fairlead.operations import check
-from fairlead.server import callers
 from fairlead.server.sqs import bodies, contents
 from fairlead.server.sqs.characters import ILLEGAL, legal
 from fairlead.server.sqs.errors import SqsError
@@ -189,7 +188,3 @@ def test_names_that_no_attribute_can_have_are_not_shown(name: str) -> None:
 def test_what_sqs_keeps_with_a_message_is_no_attribute() -> None:
     ours = {bodies.SENDER: "AIDAX", bodies.DEDUPLICATION: "1", bodies.TRACE: "Root=1"}
     assert bodies.attributes(ours) == {}
-
-
-def test_the_sender_nobody_knows_is_the_one_http_names() -> None:
-    assert bodies.NOBODY == callers.ANONYMOUS  # so that it is not stored with every message

@@ -137,7 +137,7 @@ def _store(where: Where | None) -> Generator[DynamoStore]:
         from boto3.session import Session as Boto  # pyright: ignore[reportMissingTypeStubs]
         from botocore.config import Config  # pyright: ignore[reportMissingTypeStubs]
     except ModuleNotFoundError as error:
-        if error.name not in ("boto3", "botocore"):
+        if (error.name or "").split(".")[0] not in ("boto3", "botocore"):
             raise
         raise ModuleNotFoundError(
             "DynamoDB needs boto3: install Fairlead with its extra sqs", name=error.name

@@ -83,10 +83,10 @@ def wrong_layout(queue: str) -> DestinationError:
 
 def of_table(error: Exception, queue: str) -> DestinationError:
     """An error of DynamoDB's as one that says what to do."""
+    if "index" in _said(error).lower() and code_of(error) in (NO_TABLE, "ValidationException"):
+        return wrong_layout(queue)
     if code_of(error) == NO_TABLE:
         return no_table(queue)
-    if code_of(error) == "ValidationException" and "index" in str(error).lower():
-        return wrong_layout(queue)
     return DestinationError(explained(error, f"DynamoDB table {queue!r}"))
 
 

@@ -72,7 +72,7 @@ class Rounds:
         try:
             self._wanted = frozenset(self._tables())
         except DestinationError as error:
-            log.warning("%s", error)
+            log.warning("%s", str(error))  # the text: a log that is kept would keep connections
             return False
         if not self._wanted:
             log.warning(
@@ -105,7 +105,7 @@ class Rounds:
             drained = self._poll(queue, self._stop)
             due = self._next_at(queue)
         except DestinationError as error:
-            log.warning("%s", error, extra={"queue": queue})
+            log.warning("%s", str(error), extra={"queue": queue})
             return None
         _tell(queue, drained)
         if drained.trouble is not None:

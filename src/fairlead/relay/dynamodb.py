@@ -125,7 +125,7 @@ class DynamoStore:
         try:
             return has_layout(self._describe(name))
         except DestinationError as error:  # another's, which we may not even look at
-            log.debug("%s", error)
+            log.debug("%s", str(error))
             return False
 
     def _describe(self, queue: str) -> Mapping[str, Any]:
@@ -219,7 +219,7 @@ class DynamoStore:
     def waiting(self, queue: str, limit: int = 100) -> list[Waiting]:
         """What waits, the first that is due first. Items nobody can read are left out."""
         found: list[Waiting] = []
-        for page in self._pages(queue, Limit=min(limit, 1000)):
+        for page in self._pages(queue, Limit=max(1, min(limit, 1000))):
             for one in page["Items"]:
                 if len(found) == limit:
                     return found

@@ -13,8 +13,8 @@ from fairlead.server.keys import Keys
 from fairlead.server.refusals import Refusal, denied
 from fairlead.server.sigv4 import SignedRequest, verify
 from fairlead.server.sqs.asking import Options
+from fairlead.server.sqs.bodies import NOBODY
 
-ANONYMOUS = "AIDAFAIRLEADANONYMOUS"
 _CREDENTIAL = b"Credential="
 _REGION = frozenset((string.ascii_lowercase + string.digits + "-").encode())
 _REGION_BYTES = 64
@@ -71,7 +71,7 @@ class Callers:
             )
         options = self._options
         region = _region(headers.get(b"authorization", b"")) or options.region
-        return Who(None, options.account, region, ANONYMOUS, everyone)
+        return Who(None, options.account, region, NOBODY, everyone)
 
 
 def sender(key: str) -> str:

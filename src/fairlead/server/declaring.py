@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairlead.errors import InvalidArgument
-from fairlead.server.callers import ANONYMOUS, everyone
+from fairlead.server.callers import everyone
 from fairlead.server.config import Declared
 from fairlead.server.http import Answers
 from fairlead.server.sqs import errors
 from fairlead.server.sqs.asking import Ask, Options
+from fairlead.server.sqs.bodies import NOBODY
 from fairlead.server.sqs.errors import SqsError
 
 log = logging.getLogger("fairlead.server")
@@ -33,7 +34,7 @@ async def declare(sqs: Answers, options: Options, queues: Mapping[str, Declared]
                 base_url=_BASE,
                 account=options.account,
                 region=options.region,
-                sender=ANONYMOUS,
+                sender=NOBODY,
                 trace=None,
                 allows=everyone,
             )

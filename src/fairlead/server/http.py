@@ -82,8 +82,6 @@ class Door:
         self._away = False  # is the database? Said once, not by every request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            raise NotImplementedError(f"there is no {scope['type']} here")
         began = time.perf_counter()
         visit = Visit(scope["method"], str(uuid.uuid4()))
         path: bytes = scope.get("raw_path") or scope["path"].encode()

@@ -146,8 +146,6 @@ def test_create_table_and_status(stage: Stage, capsys: pytest.CaptureFixture[str
     assert made == (0, f"table {name!r} created\n", "")
     made = call(capsys, "create-table", name, *there)
     assert made == (0, f"table {name!r} is there already, with the right layout\n", "")
-    _, out, _ = call(capsys, "create-table", name, *there, "--json")
-    assert json.loads(out) == {"queue": name, "created": False}
     stage.now = time.time()
     for ahead in (-5000, 60, 5000):
         stage.put(ahead)
@@ -160,19 +158,17 @@ def test_create_table_and_status(stage: Stage, capsys: pytest.CaptureFixture[str
     assert cells[0][:4] == [stage.queue, "3", "2", "1"]
     assert cells[0][4].endswith("ago")
     assert cells[1] == [name, "0", "0", "0"]
-    _, out, _ = call(capsys, "status", stage.queue, *there, "--json")
-    [found] = json.loads(out)
+    _, out, _ = call(capsys, "status", *there, "--json")
+    found = next(one for one in json.loads(out) if one["queue"] == stage.queue)
     assert (found["queue"], found["waiting"], found["soon"], found["overdue"]) == (
         *(stage.queue, 3, 2, 1),
     )
     assert found["oldest"].endswith("Z")
-    _, out, _ = call(capsys, "status", *there, "--json")
-    assert {stage.queue, name} <= {one["queue"] for one in json.loads(out)}
 
 
 def test_run_until_a_signal(stage: Stage) -> None:
     stage.now = time.time()
-    ids = stage.fill(150, ahead=300)
+    ids = stage.fill(80, ahead=300)
     program = command.program("run", stage.queue, *where(stage))
     try:
         wait_for(lambda: bool(stage.messages()), lambda: program.err)

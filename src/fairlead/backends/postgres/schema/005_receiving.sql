@@ -254,3 +254,43 @@ BEGIN
     hints := array_fill(NULL::int, ARRAY[cardinality(channels)]);
   END IF;
 END $$;
+
+-- The SQL door: receive without a memory. The queue's cursor row keeps the round going; a caller
+-- that finds it taken starts at a random place instead of waiting.
+CREATE FUNCTION fairlead.receive(p_queue text, p_n int DEFAULT 1, p_lease interval DEFAULT NULL,
+  p_version int DEFAULT NULL, p_types text[] DEFAULT NULL, p_min_priority int DEFAULT NULL,
+  p_max_bytes bigint DEFAULT NULL, p_permit bigint DEFAULT NULL, p_now bigint DEFAULT NULL)
+RETURNS TABLE (id bigint, delivery int, channel text, body bytea, headers jsonb, key text, version int,
+  type text, priority int, due_at timestamptz, created_at timestamptz, attempts int, memo bytea,
+  lease_until timestamptz, is_json boolean, recovered boolean, group_name text, origin text,
+  first_delivered_at timestamptz)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  q fairlead.queue := fairlead.queue_row(p_queue);
+  v_cursor fairlead.cursor;
+  r fairlead.delivery;
+  v_all fairlead.delivery[];
+BEGIN
+  IF p_n IS NULL OR p_n NOT BETWEEN 1 AND 10000 THEN
+    RAISE EXCEPTION 'n must be between 1 and 10000' USING ERRCODE = 'FL006';
+  END IF;
+  SELECT * INTO v_cursor FROM fairlead.cursor k WHERE k.queue_id = q.id FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN
+    v_cursor.channel := chr(33 + (random() * 90)::int);
+  END IF;
+  v_all := ARRAY(SELECT x FROM fairlead.receive_rows(p_queue, p_n, (extract(epoch FROM p_lease) * 1000000)::bigint,
+    p_version, p_types, p_min_priority, p_max_bytes, p_permit, '{}', '{}', v_cursor.channel,
+    coalesce(v_cursor.credit, 0), NULL, '{}', '{}', '{}', '{}', NULL, true, 0, 0, false, p_now) x);
+  r := v_all[cardinality(v_all)];
+  IF v_cursor.queue_id IS NOT NULL AND (r.channel, r.attempts) IS DISTINCT FROM (v_cursor.channel, v_cursor.credit) THEN
+    UPDATE fairlead.cursor k SET channel = r.channel, credit = r.attempts WHERE k.queue_id = q.id;
+  END IF;
+  RETURN QUERY
+    SELECT x.id, x.deliveries, x.channel, x.body, convert_from(x.headers, 'UTF8')::jsonb, x.key, x.version, x.type,
+      x.priority, to_timestamp(x.due_at / 1000000.0), to_timestamp(x.created_at / 1000000.0), x.attempts, x.memo,
+      to_timestamp(x.lease_until / 1000000.0), x.json & 1 = 1, x.recovered = 1, x.group_name, x.origin,
+      to_timestamp(x.first_at / 1000000.0)
+    FROM unnest(v_all) x WHERE x.id IS NOT NULL
+    ORDER BY array_position(string_to_array(r.key, ',')::bigint[], x.id);
+END $$;
