@@ -22,7 +22,13 @@ if [ ! -e "$policy" ]; then
   $sudo chmod +x "$policy"
   made=yes
 fi
-$sudo apt-get update -qq
+said=$(mktemp)
+trap '[ -z "$made" ] || $sudo rm -f "$policy"; rm -f "$said"' EXIT
+# Silent unless it fails. (No server and no epmd is started: see above.)
 # shellcheck disable=SC2086
-$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
-[ -z "$made" ] || $sudo rm -f "$policy"
+if ! { $sudo apt-get update -qq &&
+       $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing
+     } >"$said" 2>&1; then
+  cat "$said" >&2
+  exit 1
+fi

@@ -109,6 +109,11 @@ class Rabbit(servers.Server):
         """It neither reads nor answers, and its connections stay: a hung broker, or a network that
         swallows everything."""
         os.kill(self.pid, signal.SIGSTOP)
+        servers._wait(self._stopped, "the broker's threads stop")
+
+    def _stopped(self) -> bool:
+        stats = Path(f"/proc/{self.pid}/task").glob("*/stat")
+        return all(stat.read_text().rsplit(")", 1)[1].split()[0] == "T" for stat in stats)
 
     def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import fairlead
-from tests import servers
+from tests import rabbit, servers
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, links
 
 _RUN = {"python", "console"}
@@ -54,7 +54,23 @@ def substitutes(page: Path) -> list[tuple[str, str]]:
         found.append((r"postgresql://app@localhost:6432/app", bouncer))
     if "mysql://app@localhost" in text:
         found += _substitutes(servers.mysql_url(name))[:2]
+    if "amqp://app:secret@localhost" in text:
+        found += _broker()
     return found
+
+
+def _broker() -> list[tuple[str, str]]:
+    """For RabbitMQ: in a URL, in one with variables, and what these are."""
+    try:
+        url = rabbit.url()
+    except servers.MissingBinary as error:
+        pytest.skip(str(error))
+    variables = f'RABBIT_USER="{rabbit.USER}", RABBIT_PASSWORD="{rabbit.PASSWORD}"'
+    return [
+        (r"amqp://app:secret@localhost/", url),
+        (r"\}@localhost/", f"}}@{url.rpartition('@')[2]}"),
+        (r'RABBIT_USER="app", RABBIT_PASSWORD="secret"', variables),
+    ]
 
 
 def served(page: Path) -> tuple[list[tuple[str, str]], dict[str, str]]:

@@ -179,14 +179,14 @@ async def test_a_missing_exchange_is_named_and_may_come(broker_url: str, goods: 
         exchange, queue = await side.exchange("fanout"), await side.queue()
         await exchange.delete()
         destination = AmqpDestination(broker_url, exchange=exchange.name)
-        parcels = goods.parcels(20)
+        parcels = goods.parcels(500)
         for outcome in await destination.hand_over(parcels, NOW):
             later(outcome, f"no exchange {exchange.name!r}", "declare", down=True)
         await side.channel.declare_exchange(exchange.name, "fanout")
         await queue.bind(exchange.name)
-        assert await destination.hand_over(parcels, NOW) == [None] * 20
+        assert await destination.hand_over(parcels, NOW) == [None] * 500
         await destination.close()
-        assert len(await arrived(queue)) == 20
+        assert len(await arrived(queue)) == 500
 
 
 async def test_a_full_queue_that_refuses_is_tried_later(broker_url: str, goods: Goods) -> None:

@@ -4,6 +4,9 @@ destination works again afterwards. A broker of their own, for these tests."""
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -17,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fairlead.relay.amqp import AmqpDestination, destination_for
-from fairlead.relay.destination import Later, Never
+from fairlead.relay.destination import Later, Never, Outcome
 from fairlead.values import Send
 from tests import rabbit, servers
 from tests.conftest import _sockets
@@ -25,6 +28,15 @@ from tests.relay.harbour import NOW, Goods, goods, hand_over_all, harbour, later
 
 __all__ = ["goods", "quiet"]  # fixtures
 MAX = 300_000  # bytes of a message's body, for this broker
+CLERK = {"vhost": "/", "user": "clerk", "configure": "", "write": "^amq.default$", "read": ""}
+MASTER = {"vhost": "/", "user": rabbit.USER, "configure": ".*", "write": ".*", "read": ".*"}
+USERS = {
+    "vhosts": [{"name": "/"}],
+    "users": [
+        {"name": one["user"], "password": rabbit.PASSWORD, "tags": ""} for one in (CLERK, MASTER)
+    ],
+    "permissions": [CLERK, MASTER],
+}
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +72,7 @@ def broker(tls: tuple[Path, int]) -> Iterator[rabbit.Rabbit]:
     certificate, port = tls
     settings = {
         "max_message_size": str(MAX),
+        "load_definitions": "users.json",
         "listeners.ssl.1": f"127.0.0.1:{port}",
         "ssl_options.cacertfile": "cert.pem",
         "ssl_options.certfile": "cert.pem",
@@ -69,9 +82,10 @@ def broker(tls: tuple[Path, int]) -> Iterator[rabbit.Rabbit]:
         found = rabbit.Rabbit(settings=settings)
     except servers.MissingBinary as error:
         pytest.skip(str(error))
-    for name in ("cert.pem", "key.pem"):
+    files = {name: certificate.with_name(name).read_bytes() for name in ("cert.pem", "key.pem")}
+    for name, content in [*files.items(), ("users.json", json.dumps(USERS).encode())]:
         copy = found.directory / name  # where the broker's user may read it
-        copy.write_bytes(certificate.with_name(name).read_bytes())
+        copy.write_bytes(content)
         copy.chmod(0o644)
     with found:
         yield found
@@ -102,16 +116,24 @@ async def test_killed_in_the_middle_nothing_that_was_confirmed_is_lost(
     async with harbour(broker.url) as side:
         await side.queue("cut")
     parcels = goods.parcels(5000)
-    batches = [parcels[i : i + 500] for i in range(0, 5000, 500)]
-    flights = [asyncio.create_task(destination.hand_over(some, NOW)) for some in batches]
-    await asyncio.wait(flights, return_when=asyncio.FIRST_COMPLETED)
-    await asyncio.to_thread(broker.kill9)
-    outcomes = [outcome for flight in flights for outcome in await flight]
-    confirmed = [one for one, outcome in zip(parcels, outcomes, strict=True) if outcome is None]
-    away = [one for one, outcome in zip(parcels, outcomes, strict=True) if outcome is not None]
-    assert confirmed
-    assert away
-    for outcome in outcomes:
+    batches = iter([parcels[i : i + 500] for i in range(0, 5000, 500)])
+    outcomes: dict[str, Outcome] = {}
+    some_are_there = asyncio.Event()
+
+    async def fly() -> None:
+        for batch in batches:
+            found = await destination.hand_over(batch, NOW)
+            outcomes.update(zip([one.identity for one in batch], found, strict=True))
+            some_are_there.set()
+
+    flights = [asyncio.create_task(fly()) for _ in range(2)]
+    await some_are_there.wait()
+    os.kill(broker.pid, signal.SIGKILL)
+    await asyncio.gather(*flights)
+    await asyncio.to_thread(broker.kill9)  # its helpers, too
+    away = [parcel for parcel in parcels if outcomes[parcel.identity] is not None]
+    assert 0 < len(away) < 5000
+    for outcome in outcomes.values():
         if outcome is not None:
             later(outcome, "RabbitMQ at amqp://harbour@127.0.0.1", down=True)
     await asyncio.to_thread(broker.start)
@@ -138,10 +160,11 @@ async def test_a_broker_that_hangs_is_left(
     async with harbour(broker.url) as side:
         await side.queue("hung")
     sockets = _sockets()
-    destination = AmqpDestination(broker.url, routing_key="hung", confirm_timeout=0.5)
+    destination = AmqpDestination(broker.url, routing_key="hung")
     assert await destination.hand_over([goods.parcel()], NOW) == [None]
     parcels = goods.parcels(sends)
     broker.freeze()
+    destination._confirm_timeout = 0.5
     try:
         for outcome in await destination.hand_over(parcels, NOW):
             later(outcome, "no confirm within 0.5 s", "alarms", down=True)
@@ -217,3 +240,17 @@ async def test_tls(broker: rabbit.Rabbit, goods: Goods, tls: tuple[Path, int]) -
     later(outcome, "CERTIFICATE_VERIFY_FAILED", down=True)
     await strangers.close()
     assert len(await names(broker.url, "sealed")) == 300
+
+
+async def test_a_user_who_may_write_only(broker: rabbit.Rabbit, goods: Goods) -> None:
+    """As docs/relay-rabbitmq.md proposes it; and what the others are told."""
+    async with harbour(broker.url) as side:
+        await side.queue("allowed")
+    url = broker.url.replace(rabbit.USER, "clerk")
+    allowed = AmqpDestination(url, routing_key="allowed")
+    assert await allowed.hand_over(goods.parcels(3), NOW) == [None] * 3
+    await allowed.close()
+    forbidden = AmqpDestination(url, exchange="amq.fanout")
+    for outcome in await forbidden.hand_over(goods.parcels(3), NOW):
+        later(outcome, "may not write to exchange 'amq.fanout'", "ACCESS_REFUSED", down=True)
+    await forbidden.close()

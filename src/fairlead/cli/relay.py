@@ -70,8 +70,8 @@ def run(*, options: Options | None = None, session: Context) -> int:
         raise Refused("--lease must be at least 1s: a hand-over takes its time")
     json = options.log == "json" if options.log else session.json or not session.err.is_terminal
     setup_logs(session, json, options.log_level)
-    for name in ("aiormq", "aio_pika"):  # of a lost connection we say enough ourselves
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    # Of a lost connection we say enough ourselves.
+    logging.getLogger("aiormq").setLevel(logging.CRITICAL)
     routed = _routed(session)
     missing = sorted(set(options.queue or ()) - set(routed))
     if missing:

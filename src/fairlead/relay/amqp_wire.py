@@ -171,12 +171,12 @@ class Wire:
         if error is None:
             confirmed = isinstance(task.result(), spec.Basic.Ack)
             return None if confirmed else Gone("the answer was no confirm")
-        # Who comes after the end, or is cancelled by it, is not told its reason.
-        if isinstance(error, exceptions.ChannelInvalidStateError) or not isinstance(
-            error, Exception
-        ):
-            return self._why or Gone("the connection ended")
-        return error
+        if isinstance(error, Refused):  # or returned
+            return error
+        # The first reason is the true one; who comes after the end is told something else.
+        if self._why is not None:
+            return self._why
+        return error if isinstance(error, Exception) else Gone("the connection ended")
 
     async def cut(self) -> None:
         """Leave at once."""
