@@ -27,7 +27,8 @@ def running() -> Iterator[str]:
     program = node_packages.modules(HERE) / "dynalite" / "cli.js"
     port = servers.free_port()
     url = f"http://127.0.0.1:{port}"
-    command = [node, str(program), "--host", "127.0.0.1", "--port", str(port)]
+    command = [node, "--require", str(HERE / "keep.cjs"), str(program)]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
     process = subprocess.Popen([*command, "--createTableMs", "0", "--deleteTableMs", "0"])
 
     def up() -> bool:

@@ -75,7 +75,7 @@ async def test_a_centre_that_is_away(bench: Bench) -> None:
     (outcome,) = await missing.hand_over(parcels, 0)
     assert isinstance(outcome, Later)
     assert outcome.down
-    assert "Create it there" in outcome.reason
+    assert "create it" in outcome.reason
 
 
 async def test_order_arrives_as_order(bench: Bench) -> None:

@@ -10,6 +10,7 @@ import pytest
 import fairlead
 from fairlead.relay import Relay, addresses, running
 from fairlead.relay.destination import DestinationError
+from fairlead.relay.route import TROUBLE
 from tests.worker.bench import Bench, eventually
 
 
@@ -74,6 +75,15 @@ async def test_a_wrong_address_stops_no_other(
             await eventually(lambda: "NO_SUCH_VARIABLE" in caplog.text)
     assert (await bench.stats(wrong)).ready == 1
     assert caplog.text.count("is not relayed") == 1
+    assert "NO_SUCH_VARIABLE" in (await db.queue(wrong).recall(TROUBLE))["reason"]
+
+
+async def test_not_to_itself(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    await bench.queue.set(meta={"destination": f"{bench.url}#{bench.name}"})
+    await bench.queue.send("stays")
+    async with Relay(bench.app.async_db, schedules=False):
+        await eventually(lambda: "is the queue itself" in caplog.text)
+    assert (await bench.stats()).sent == 1
 
 
 async def test_a_queue_that_is_dropped_and_comes_back(bench: Bench, centre: str) -> None:
@@ -106,7 +116,10 @@ async def test_only_some_queues(bench: Bench, centre: str) -> None:
     [
         ("orders", "no destination: use sqs:https://"),
         ("ftp://host/x", "no destination"),
-        ("sqs:orders", "sqs: and then the queue's URL"),
+        ("sqs:orders", "looks like sqs:https://"),
+        ("sqs:https://host/1/q?regoin=x", "?region=… and &groups=1"),
+        ("amqp://host/?exchnage=x", "has no 'exchnage'"),
+        ("amqp://u:${PASSWORD@host/", "a variable is written ${NAME}"),
         ("postgresql://u:geheim@host/db", "names no queue"),
     ],
 )

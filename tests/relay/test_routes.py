@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+
+import pytest
 
 import fairlead
 from fairlead.relay import Relay, route
-from fairlead.relay.destination import Later, Never, Parcel
+from fairlead.relay.destination import Later, Never, Outcome, Parcel
 from tests.relay.places import Place, relayed
 from tests.worker.bench import Bench, eventually
 
@@ -231,3 +234,24 @@ async def test_a_schedule_whose_queue_is_relayed(bench: Bench) -> None:
     await schedule.remove()
     assert place.bodies[0] == {"tick": True}
     assert place.kept[0].message.headers["fairlead.schedule"]["name"] == bench.name
+
+
+@pytest.mark.parametrize("fault", ["raises", "tells too little"])
+async def test_a_destination_that_is_wrong_itself(bench: Bench, fault: str) -> None:
+    class Wrong(Place):
+        async def hand_over(self, parcels: Sequence[Parcel], now_us: int) -> Sequence[Outcome]:
+            if fault == "raises":
+                raise KeyError("oops")
+            return []
+
+    await bench.queue.send_many(range(3))
+    async with relayed(bench, Wrong()) as relay:
+        await eventually(lambda: relay.routes and relay.routes[bench.name].down)
+        said = relay.routes[bench.name].down
+        assert said in ("KeyError: 'oops'", "it told of 0 messages what became of them, not of 3")
+    assert (await bench.stats()).ready == 3  # nothing waits for a lease to end
+
+
+async def test_a_sync_database_is_refused(bench: Bench) -> None:
+    with pytest.raises(fairlead.InvalidArgument, match="connect_async"):
+        Relay(bench.app.db)  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ def test_status(emails: Fairlead, there: str) -> None:
     emails("send", "emails", "2", "--delay", "1h")
     (row,) = emails("relay", "status", "--json").json
     assert (row["queue"], row["destination"]) == ("emails", f"{there}#in")
-    assert (row["due"], row["later"], row["trouble"]) == (1, 1, None)
+    assert (row["ready"], row["later"], row["trouble"]) == (1, 1, None)
     assert "emails" in emails("relay", "status").out
 
 
@@ -99,7 +99,7 @@ def test_trouble_is_said_once_and_shown(cli: Fairlead, url: str, there: str) -> 
     with program("relay", "--db", url) as relay:
         relay.until("is down for queue orders")
         (row,) = cli("relay", "status", "--json").json
-        assert "Create it there" in row["trouble"]
+        assert "create it" in row["trouble"]
         with fairlead.connect(there) as db:
             db.queue("nowhere").create()
         relay.until("is back for queue orders")

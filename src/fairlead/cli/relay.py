@@ -43,7 +43,8 @@ class Options:
         Duration, Parameter(help="If we die, others have our messages after that (30s).")
     ] = 30
     ahead: Annotated[
-        Duration | None, Parameter(help="Hand over at most so early (SQS: 15m, RabbitMQ: 0).")
+        Duration | None,
+        Parameter(help="Hand over at most so early (SQS, Fairlead: 15m, RabbitMQ: 0)."),
     ] = None
     schedules: Annotated[
         bool, Parameter(negative="--no-schedules", help="Also send what schedules have due (yes).")
@@ -72,6 +73,7 @@ def run(*, options: Options | None = None, session: Context) -> int:
     setup_logs(session, json, options.log_level)
     # Of a lost connection we say enough ourselves.
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)
+    logging.getLogger("botocore").setLevel(logging.WARNING)
     routed = _routed(session)
     missing = sorted(set(options.queue or ()) - set(routed))
     if missing:
@@ -110,13 +112,9 @@ async def _until_signalled(session: Session, options: Options) -> None:
         await found.run()
     finally:
         await db.close()
-    totals = found.snapshot().values()
-    log.info(
-        "stopped: %d handed over, %d turned away for later, %d dead",
-        sum(one["handed"] for one in totals),
-        sum(one["later"] for one in totals),
-        sum(one["dead"] for one in totals),
-    )
+    done = found.totals()
+    text = "stopped: %d handed over, %d turned away for later, %d dead"
+    log.info(text, done.handed, done.later, done.dead)
 
 
 # --- where they go --------------------------------------------------------------------------------
@@ -140,7 +138,15 @@ def set_(queue: str, destination: str, /, *, session: Context) -> None:
     # A broker may be away for a week: no message is given up for that.
     made = target.create(max_attempts=0, meta={"destination": destination})
     if not made:
-        target.set(meta={**target.settings().meta, "destination": destination})
+        settings = target.settings()
+        target.set(meta={**settings.meta, "destination": destination})
+        target.remember(TROUBLE, None, keep=1)  # that was another destination's
+        if settings.max_attempts:
+            more = session.command("queue", "set", queue, "--max-attempts", 0)
+            session.note(
+                f"a message that {settings.max_attempts} relays died with in the middle of its "
+                f"hand-over is dead. So that none ever is: {more}"
+            )
     shown = addresses.shown(destination)
     run = session.command("relay")
     text = f"queue {queue!r}{' was made, and' if made else ''} goes to {shown}. Relay it: {run}"
@@ -189,16 +195,16 @@ def status(*, session: Context) -> None:
         session.note(f"no queue has a destination yet. Give one its own: {how}")
         return
     session.table(
-        ["queue", "destination", ">due", ">later", ">on its way", ">dead", "oldest due", "trouble"],
+        ["queue", "destination", ">ready", ">later", ">on its way", ">dead", "oldest", "trouble"],
         [
             [
                 row["queue"],
                 row["destination"],
-                row["due"],
+                row["ready"],
                 row["later"],
                 row["on_its_way"],
                 show.count(row["dead"], "dead"),
-                "" if row["oldest_due_seconds"] is None else show.span(row["oldest_due_seconds"]),
+                "" if row["oldest_seconds"] is None else show.span(row["oldest_seconds"]),
                 Text(row["trouble"] or "", style="red"),
             ]
             for row in rows
@@ -215,10 +221,10 @@ def _facts(session: Session, name: str, where: str) -> dict[str, Any]:
     return {
         "queue": name,
         "destination": addresses.shown(where),
-        "due": stats.ready,
+        "ready": stats.ready,
         "later": stats.scheduled,
         "on_its_way": stats.leased,
         "dead": stats.dead,
-        "oldest_due_seconds": age,
+        "oldest_seconds": age,
         "trouble": trouble["reason"] if trouble else None,
     }

@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
+from fairlead.relay import amqp, sqs_client
 from fairlead.relay.destination import Destination, DestinationError
 
 KINDS = "sqs:https://…, amqp://…, or a database's URL with #queue at its end"
@@ -28,9 +29,14 @@ def check(address: str) -> str:
     if _NAME.fullmatch(address):
         return address
     scheme = _scheme(address)
-    if scheme in _SQS and not address.startswith(("sqs:https://", "sqs:http://")):
-        raise DestinationError(f"{shown(address)!r}: write sqs: and then the queue's URL")
-    if scheme in _FAIRLEAD and not address.partition("#")[2]:
+    text = _NAME.sub("1", address)  # a number may also be a port
+    if "${" in text:
+        raise DestinationError(f"{shown(address)!r}: a variable is written ${{NAME}}")
+    if scheme in _SQS:
+        sqs_client.Address.of(text)
+    elif scheme in _AMQP:
+        amqp.check_address(text)
+    elif not text.partition("#")[2]:
         raise DestinationError(f"{shown(address)!r} names no queue: write it behind a #")
     return address
 
@@ -41,14 +47,11 @@ def open_destination(
     """The destination of a queue's messages. Nothing is connected before it is needed."""
     text = expanded(address, environment)
     scheme = _scheme(check(text))
-    # Each needs a package that not everybody has.
     if scheme in _SQS:
         from fairlead.relay import sqs
 
         return sqs.destination_for(text)
     if scheme in _AMQP:
-        from fairlead.relay import amqp
-
         return amqp.destination_for(text, queue)
     from fairlead.relay import other
 

@@ -28,22 +28,45 @@ MOST = 500
 CONNECT = 8.0  # seconds for a connection
 CONFIRM = 20.0  # seconds for all confirms of a hand-over
 EXCHANGE_BYTES = 255
+_OURS = ("exchange", "routing_key")
+# What aiormq understands.
+_THEIRS = (
+    *("heartbeat", "name", "timeout", "auth", "cafile", "capath", "cadata"),
+    *("certfile", "keyfile", "no_verify_ssl"),
+)
 _PLACEHOLDERS = re.compile(r"\{(?:queue|channel|type)\}")
 _TOO_LARGE = re.compile(r"message size \d+ is larger than configured max size (\d+)")
 
 
 def destination_for(address: str, queue: str) -> AmqpDestination:
     """The destination that ``amqp://…?exchange=…&routing_key=…`` means for a queue."""
-    parts = urlsplit(address)
+    url, ours = _read(address)
+    exchange, key = ours.get("exchange", ""), ours.get("routing_key")
+    return AmqpDestination(url, exchange=exchange, routing_key=key, queue=queue)
+
+
+def check_address(address: str) -> None:
+    """Raise if it cannot be one."""
+    url, ours = _read(address)
+    _checked(url, ours.get("exchange", ""), ours.get("routing_key", ""))
+
+
+def _read(address: str) -> tuple[str, dict[str, str]]:
+    """The broker's URL, and what of the address is ours."""
+    try:
+        parts = urlsplit(address)
+    except ValueError as error:  # it may hold the password
+        raise DestinationError(f"this is no address: {type(error).__name__}") from None
     query = parse_qsl(parts.query, keep_blank_values=True)
-    ours = {name: value for name, value in query if name in ("exchange", "routing_key")}
-    rest = urlencode([pair for pair in query if pair[0] not in ours])
-    return AmqpDestination(
-        parts._replace(query=rest).geturl(),
-        exchange=ours.get("exchange", ""),
-        routing_key=ours.get("routing_key"),
-        queue=queue,
-    )
+    for name, _ in query:
+        if name not in _OURS + _THEIRS:
+            raise DestinationError(
+                f"an address of RabbitMQ has no {name!r}: it may have {', '.join(_OURS)}, and "
+                f"for the connection {', '.join(_THEIRS)}"
+            )
+    rest = urlencode([pair for pair in query if pair[0] not in _OURS])
+    ours = {name: value for name, value in query if name in _OURS}
+    return parts._replace(query=rest).geturl(), ours
 
 
 class AmqpDestination:
@@ -66,6 +89,7 @@ class AmqpDestination:
     ) -> None:
         key = (queue or "{queue}") if routing_key is None else routing_key
         self._host = _checked(url, exchange, key)
+        _needed()
         self._url = url
         self._exchange = exchange
         self._key = key
@@ -246,7 +270,6 @@ def _checked(url: str, exchange: str, key: str) -> str:
         raise DestinationError(
             f"routing_key {key!r} may hold {{queue}}, {{channel}} and {{type}}, and no other braces"
         )
-    _needed()
     user = f"{quote(parts.username, safe='')}@" if parts.username else ""
     host = f"[{host}]" if ":" in host else host
     return f"{scheme}://{user}{host}:{port or PORTS[scheme]}{parts.path or '/'}"

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
+from urllib.parse import unquote
 
 from fairlead.aio.database import AsyncDatabase, connect_async
 from fairlead.encoded import Json
 from fairlead.errors import ChannelFull, DatabaseError, FairleadError, QueueNotFound
-from fairlead.relay.destination import Later, Never, Outcome, Parcel
+from fairlead.relay.destination import DestinationError, Later, Never, Outcome, Parcel
 from fairlead.values import EPOCH, Send
 
 ONCE_FOR = 86_400.0
@@ -50,8 +52,8 @@ class FairleadDestination:
     async def _send(self, parcels: Sequence[Parcel]) -> Outcome:
         try:
             await self._queue.send_many([self._copy(parcel) for parcel in parcels])
-        except QueueNotFound as error:
-            return Later(f"{error}. Create it there", down=True)
+        except QueueNotFound:
+            return Later(f"there is no queue {self._queue.name!r} there: create it", down=True)
         except DatabaseError as error:
             return Later(str(error), down=True)
         except ChannelFull as error:
@@ -81,4 +83,9 @@ class FairleadDestination:
 
 def destination_for(address: str) -> FairleadDestination:
     url, _, queue = address.partition("#")
+    file = url.removeprefix("sqlite:///") if url.startswith("sqlite:///") else None
+    if file is not None and not Path(unquote(file)).exists():
+        raise DestinationError(
+            f"there is no file {file}: correct the path, or create it with its queue first"
+        )
     return FairleadDestination(connect_async(url, pool_size=4), queue, own=True)

@@ -80,6 +80,7 @@ class Route:
 
     async def run(self) -> None:
         """Until ``stop``, whatever happens."""
+        said = ""
         try:
             while not self._stopping.is_set():
                 try:
@@ -87,11 +88,13 @@ class Route:
                 except Exception as error:
                     self._absences += 1
                     known = isinstance(error, (DatabaseError, QueueNotFound))
-                    why = None if known else error  # a mistake of ours, or of a destination's
-                    log.warning("queue %s: %s", self.queue.name, error, exc_info=why)
+                    why = None if known else error  # a mistake of ours
+                    if not known or str(error) != said:
+                        log.warning("queue %s: %s", self.queue.name, error, exc_info=why)
+                    said = str(error)
                     await self._sleep(absence(self._absences) if known else LONG)
                 else:
-                    self._absences = 0
+                    self._absences, said = 0, ""
         finally:
             if self._flights:
                 await asyncio.wait(self._flights)
@@ -161,7 +164,7 @@ class Route:
         keeping = asyncio.create_task(self._keep([parcel.message for parcel in parcels]))
         try:
             for wave in waves:
-                outcomes = await self.destination.hand_over(wave, self._clock())
+                outcomes = await self._hand_over(wave)
                 for one, outcome in zip(wave, outcomes, strict=True):
                     waves.judged(one, outcome)
                 await self._noticed(outcomes)
@@ -172,6 +175,18 @@ class Route:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
         await self._release([one.message for one in waves.held_back])
+
+    async def _hand_over(self, wave: Sequence[Parcel]) -> Sequence[Outcome]:
+        """Also to a destination that raises, or does not tell of each what became of it."""
+        try:
+            outcomes = await self.destination.hand_over(wave, self._clock())
+        except Exception as error:
+            log.exception("%s failed to say what became of messages", self.destination.shown)
+            return [Later(f"{type(error).__name__}: {error}", down=True)] * len(wave)
+        if len(outcomes) != len(wave):
+            reason = f"it told of {len(outcomes)} messages what became of them, not of {len(wave)}"
+            return [Later(reason, down=True)] * len(wave)
+        return outcomes
 
     async def _keep(self, messages: Sequence[Message]) -> None:
         """Keep the leases of a hand-over that takes long. (Those already settled are reported as
@@ -244,23 +259,27 @@ class Route:
 
     # --- up and down ----------------------------------------------------------------------------
     async def _noticed(self, outcomes: Sequence[Outcome]) -> None:
-        reasons = [one.reason for one in outcomes if isinstance(one, Later) and one.down]
+        # (In one line: for logs and tables.)
+        reasons = [
+            " ".join(one.reason.split()) for one in outcomes if isinstance(one, Later) and one.down
+        ]
         if reasons:
             self._downs += 1
             if self.down != reasons[0]:
                 where, name = self.destination.shown, self.queue.name
                 log.error("%s is down for queue %s: %s", where, name, reasons[0])
-                await self._remember({"reason": reasons[0]})
+                await remember(self.queue, reasons[0])
             self.down = reasons[0]
         elif self.down is not None and any(one is None for one in outcomes):
             log.info("%s is back for queue %s", self.destination.shown, self.queue.name)
             self.down, self._downs = None, 0
-            await self._remember(None)
+            await remember(self.queue, None)
 
-    async def _remember(self, trouble: dict[str, str] | None) -> None:
-        """For people who look; it must stop nothing."""
-        with contextlib.suppress(DatabaseError):
-            await self.queue.remember(TROUBLE, trouble, keep=86_400)
+
+async def remember(queue: AsyncQueue, trouble: str | None) -> None:
+    """For people who look; it must stop nothing."""
+    with contextlib.suppress(DatabaseError, QueueNotFound):
+        await queue.remember(TROUBLE, trouble and {"reason": trouble}, keep=86_400)
 
 
 def parcel(message: Message) -> Parcel:

@@ -10,13 +10,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from fairlead.aio.database import AsyncDatabase
-from fairlead.errors import DatabaseError, QueueNotFound
-from fairlead.relay.addresses import open_destination
+from fairlead.errors import DatabaseError, InvalidArgument, QueueNotFound
+from fairlead.relay.addresses import check, open_destination
 from fairlead.relay.destination import Destination, DestinationError, address
-from fairlead.relay.route import Route
+from fairlead.relay.route import Counts, Route, remember
 from fairlead.worker.upkeep import Upkeep
 
 log = logging.getLogger("fairlead.relay")
@@ -43,6 +44,13 @@ class Relay:
         ahead: float | None = None,
         schedules: bool = True,
     ) -> None:
+        if not isinstance(db, AsyncDatabase):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgument(
+                "a Relay runs in an event loop: give it fairlead.connect_async(…)"
+            )
+        for destination in (destinations or {}).values():
+            if isinstance(destination, str):
+                check(destination)
         self.db = db
         self.routes: dict[str, Route] = {}
         self.ready = False  # it has looked at every queue once
@@ -55,6 +63,7 @@ class Relay:
         self._where: dict[str, str] = {}  # the address of each route, as it is written
         self._seen: dict[str, None] = {}  # queues without a destination, least lately seen first
         self._wrong: dict[str, str] = {}  # what was said of addresses that cannot be used
+        self._past: list[Counts] = []  # of routes that have ended
         self._clock = (0, 0.0)  # the database's, ours
         self._stopping = asyncio.Event()
         self._background: asyncio.Task[None] | None = None
@@ -113,7 +122,7 @@ class Relay:
         if self._given is not None:
             for queue, destination in self._given.items():
                 if queue not in self.routes:
-                    self._start(queue, destination)
+                    await self._start(queue, destination)
             return
         names = [n for n in await self.db.queues() if self._only is None or n in self._only]
         self._seen = {name: None for name in self._seen if name in names}
@@ -134,7 +143,7 @@ class Relay:
             self._seen[name] = None
         elif where != before:
             self._where[name] = where
-            self._start(name, where)
+            await self._start(name, where)
 
     async def _end(self, name: str) -> None:
         """Its address has changed: let what is on its way arrive first."""
@@ -143,24 +152,34 @@ class Relay:
         if route is not None and task is not None:
             route.stop()
             await asyncio.wait([task])
+            self._past.append(route.counts)
+            log.info("queue %s no longer goes to %s", name, route.destination.shown)
 
-    def _start(self, name: str, destination: Destination | str) -> None:
+    async def _start(self, name: str, destination: Destination | str) -> None:
         if isinstance(destination, str):
             try:
-                destination = open_destination(destination, name)
+                destination = self._open(destination, name)
             except DestinationError as error:
                 if self._wrong.get(name) != str(error):
                     self._wrong[name] = str(error)
                     log.error("queue %s is not relayed: %s", name, error)
+                    await remember(self.db.queue(name), str(error))
                 self._where.pop(name, None)
                 return
-        self._wrong.pop(name, None)
+        if self._wrong.pop(name, None) is not None:
+            await remember(self.db.queue(name), None)
         route = Route(
             self.db.queue(name), destination, self.now, lease=self._lease, ahead=self._ahead
         )
         log.info("queue %s goes to %s", name, destination.shown)
         self.routes[name] = route
         self._running[name] = asyncio.create_task(route.run())
+
+    def _open(self, address: str, queue: str) -> Destination:
+        found = open_destination(address, queue)
+        if found.shown == f"{self.db.target.shown}#{queue}":
+            raise DestinationError(f"{found.shown} is the queue itself: name another one")
+        return found
 
     # --- the clock ------------------------------------------------------------------------------
     def now(self) -> int:
@@ -175,6 +194,11 @@ class Relay:
             self._clock = (theirs, (before + time.monotonic()) / 2)
 
     # --- what it does ---------------------------------------------------------------------------
+    def totals(self) -> Counts:
+        """What was done since it started, over all queues."""
+        every = [*self._past, *(route.counts for route in self.routes.values())]
+        return Counts(*(sum(getattr(one, f.name) for one in every) for f in fields(Counts)))
+
     def snapshot(self) -> dict[str, dict[str, Any]]:
         """By queue: where it goes, why it is down, what was done."""
         return {

@@ -77,7 +77,9 @@ class Order:
 def queue_name(prefix: str, url: str) -> str:
     """The Fairlead queue for an SQS queue: people know it, and two URLs never share one."""
     with _field("QueueUrl"):
-        _text(url)
+        if not _text(url).startswith(("https://", "http://")):
+            # SQS takes a name, too, but the relay would not know where to send to.
+            raise InvalidArgument(f"{url!r} is not the queue's URL: sqs.get_queue_url tells it")
         name = checks.queue_of(url)
     return f"{prefix}{name}-{sha256(url.encode()).hexdigest()[:8]}"
 
