@@ -6,14 +6,16 @@ import asyncio
 import json
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import fairlead
 from tests import rabbit, servers
 from tests.faults.sqs_crew import Server
-from tests.server.serve_programs import Program
+from tests.relay import sqs_servers
+from tests.server.moto_twins import moto
+from tests.server.serve_programs import Program, sdk
 
 LEASE = "2s"
 KEYS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1"}
@@ -89,6 +91,30 @@ class Sqs:
 
     def close(self) -> None:
         self._server.kill()
+
+
+class Moto:
+    """moto's SQS has its messages in memory, so it is not killed itself."""
+
+    remembers = ordered = False
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        url = self._stack.enter_context(moto())
+        self._client = self._stack.enter_context(sdk(url))
+        self._queue = self._client.create_queue(QueueName="in")["QueueUrl"]
+        self.address = f"sqs:{self._queue}"
+
+    def blow(self) -> None:
+        pass
+
+    def bodies(self) -> list[dict[str, int]]:
+        # (Taken out as they come: moto looks at all it has at every receive.)
+        taken = sqs_servers.Sqs("moto", "", self._client).taken(self._queue)
+        return [json.loads(message["Body"]) for message in taken]
+
+    def close(self) -> None:
+        self._stack.close()
 
 
 class Other:
@@ -167,6 +193,8 @@ def broker_of(kind: str, tmp_path: Path) -> Iterator[Any]:
         made: Any = RabbitMq()
     elif kind == "fairlead":
         made = Other()
+    elif kind == "moto":
+        made = Moto()
     else:
         made = Sqs(tmp_path, "in.fifo" if kind == "fifo" else "in")
     try:

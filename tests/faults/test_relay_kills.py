@@ -28,7 +28,7 @@ FLIGHT = 4 * 500  # the most that one relay has on its way
 SECONDS = 600 if FULL else 90
 
 PAIRS = (
-    list(itertools.product(KINDS, ("sqs", "fifo", "rabbitmq", "fairlead")))
+    list(itertools.product(KINDS, ("sqs", "fifo", "moto", "rabbitmq", "fairlead")))
     if FULL
     else [("sqlite", "sqs"), ("postgresql", "fifo"), ("mysql", "rabbitmq"), ("sqlite", "fairlead")]
 )
