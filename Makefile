@@ -18,7 +18,7 @@ test: $(DEV) servers     ## everything: PostgreSQL and MariaDB servers are start
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3
 
 check: $(DEV)            ## under a minute: format, lint, types, layers, unit tests, SQLite
 	$(BIN)/ruff format --check .

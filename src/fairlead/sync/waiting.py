@@ -58,7 +58,8 @@ class Hub:
         self._closed = True
         self._woken.set()
         thread = self._thread
-        if thread is not None and self._pid == os.getpid():
+        # (Not alive: Ctrl-C may have come just when it was to start.)
+        if thread is not None and thread.is_alive() and self._pid == os.getpid():
             thread.join()
 
     def _run(self) -> None:

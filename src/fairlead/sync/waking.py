@@ -126,8 +126,10 @@ class Watched(Waker, ABC):
     def close(self) -> None:
         self._closed.set()
         super().close()
-        if self._thread is not None and self._pid == os.getpid():
-            self._thread.join()
+        thread = self._thread
+        # (Not alive: Ctrl-C may have come just when it was to start.)
+        if thread is not None and thread.is_alive() and self._pid == os.getpid():
+            thread.join()
 
 
 class SqliteWaker(Watched):
