@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import pytest
 
 import fairlead
-from fairlead.relay import Relay, route
+from fairlead.relay import Relay, route, running
 from fairlead.relay.destination import Later, Never, Outcome, Parcel
 from tests.relay.places import Place, relayed
 from tests.worker.bench import Bench, eventually
@@ -255,3 +255,20 @@ async def test_a_destination_that_is_wrong_itself(bench: Bench, fault: str) -> N
 async def test_a_sync_database_is_refused(bench: Bench) -> None:
     with pytest.raises(fairlead.InvalidArgument, match="connect_async"):
         Relay(bench.app.db)  # type: ignore[arg-type]
+
+
+async def test_who_cannot_wait_for_a_hand_over_leaves_nothing_behind(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "GRACE", 0.05)
+    place = Place()
+    place.gate.clear()
+    await bench.queue.send("hangs")
+    async with relayed(bench, place) as relay:
+        await eventually(lambda: place.came)
+        flights = set(relay.routes[bench.name]._flights)
+    await asyncio.wait(flights)
+    assert flights
+    assert all(flight.cancelled() for flight in flights)
+    assert place.closed
+    assert (await bench.stats()).leased == 1  # it comes back when its lease ends

@@ -21,7 +21,7 @@ from fairlead.cli.session import Context, Failed, Refused, Session
 from fairlead.cli.status import setup_logs
 from fairlead.errors import QueueNotFound
 from fairlead.relay import addresses
-from fairlead.relay.destination import DestinationError, address
+from fairlead.relay.destination import DestinationError
 from fairlead.relay.route import TROUBLE
 from fairlead.relay.running import Relay
 
@@ -172,7 +172,7 @@ def _routed(session: Session) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in session.db.queues():
         try:
-            where = address(session.queue(name).settings().meta)
+            where = addresses.address_of(session.queue(name).settings().meta)
         except QueueNotFound:
             continue  # dropped meanwhile
         if where is not None:

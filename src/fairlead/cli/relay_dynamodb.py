@@ -17,6 +17,7 @@ from fairlead.cli import show
 from fairlead.cli.parsing import Duration
 from fairlead.cli.session import Context
 from fairlead.cli.status import setup_logs
+from fairlead.relay import sqs_client
 
 if TYPE_CHECKING:
     from fairlead.relay.dynamodb import DynamoStore
@@ -26,8 +27,6 @@ dynamodb = App(
     name="dynamodb", help="Delays beyond 15 minutes without a database: DynamoDB to SQS."
 )
 
-# A call ends before the claims do under which it is made.
-_CONNECT_SECONDS, _READ_SECONDS, _ATTEMPTS = 5, 10, 3
 _CONNECTIONS = 50
 
 
@@ -124,6 +123,9 @@ def run(
     json = log == "json" if log else session.json or not session.err.is_terminal
     setup_logs(session, json, log_level)
     with _store(where) as store, _signals(stop):
+        from fairlead.relay.dynamo_run import check_period  # which needs boto3
+
+        check_period(every)
         named = ", ".join(queues) or "all tables with the layout of shoryuken-waiter"
         logger.info("%s: every %s; Ctrl-C finishes the batch in hand", named, show.span(every))
         store.run(queues, every, stop)
@@ -146,10 +148,10 @@ def _store(where: Where | None) -> Generator[DynamoStore]:
     from fairlead.relay.destination import DestinationError
     from fairlead.relay.dynamodb import DynamoStore
 
-    config: Any = Config(
-        connect_timeout=_CONNECT_SECONDS,
-        read_timeout=_READ_SECONDS,
-        retries={"total_max_attempts": _ATTEMPTS, "mode": "standard"},
+    config: Any = Config(  # a call ends before the claims do under which it is made
+        connect_timeout=sqs_client.CONNECT_SECONDS,
+        read_timeout=sqs_client.READ_SECONDS,
+        retries={"total_max_attempts": sqs_client.ATTEMPTS, "mode": "standard"},
         max_pool_connections=_CONNECTIONS,
     )
     session: Any = Boto(region_name=where.region)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote
 
 from fairlead.relay import amqp, sqs_client
@@ -22,6 +23,12 @@ KINDS = "sqs:https://…, amqp://…, or a database's URL with #queue at its end
 _NAME = re.compile(r"\$\{(\w+)\}")
 _SQS, _AMQP = ("sqs",), ("amqp", "amqps")
 _FAIRLEAD = ("sqlite", "postgresql", "postgres", "mysql", "mariadb")
+
+
+def address_of(meta: Mapping[str, Any]) -> str | None:
+    """Where a queue's messages go, as its ``meta`` says (semantics §11.4)."""
+    found = meta.get("destination")
+    return found if isinstance(found, str) else None
 
 
 def check(address: str) -> str:

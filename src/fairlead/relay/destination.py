@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from fairlead.errors import FairleadError
 from fairlead.values import Message
@@ -80,9 +80,3 @@ class Destination(Protocol):
     async def close(self) -> None:
         """Let go of connections."""
         ...
-
-
-def address(meta: dict[str, Any]) -> str | None:
-    """Where a queue's messages go, as its ``meta`` says (semantics §11.4)."""
-    found = meta.get("destination")
-    return found if isinstance(found, str) else None

@@ -8,19 +8,12 @@ from botocore import exceptions as raised  # pyright: ignore[reportMissingTypeSt
 
 from fairlead.relay.destination import DestinationError
 from fairlead.relay.sqs_entries import THROTTLED
-from fairlead.relay.sqs_trouble import code_of
+from fairlead.relay.sqs_trouble import FORBIDDEN, NO_QUEUE, code_of
 
 ERRORS: tuple[type[Exception], ...] = (raised.ClientError, raised.BotoCoreError)
 CONDITION = "ConditionalCheckFailedException"
 NO_TABLE = "ResourceNotFoundException"
 EXISTS = "ResourceInUseException"
-_NO_QUEUE = ("QueueDoesNotExist", "NonExistentQueue")
-_FORBIDDEN = (
-    *("AccessDenied", "AccessDeniedException", "ExpiredToken", "ExpiredTokenException"),
-    *("IncompleteSignature", "InvalidClientTokenId", "InvalidSignatureException"),
-    *("MissingAuthenticationTokenException", "SignatureDoesNotMatch"),
-    "UnrecognizedClientException",
-)
 _CAPACITY = "ProvisionedThroughputExceededException"  # DynamoDB's own word for it
 # Raised before a request has left: nothing can have happened at the other end.
 _NOT_ASKED: tuple[type[Exception], ...] = (
@@ -59,9 +52,9 @@ def explained(error: Exception, what: str) -> str:
         return f"{what}: no AWS region is known. Give --region, or set AWS_REGION"
     if isinstance(error, raised.EndpointConnectionError | raised.ConnectTimeoutError):
         return f"{what}: {error}. Look at the endpoint's URL, the region, and the network"
-    if code_of(error) in _FORBIDDEN:
+    if code_of(error) in FORBIDDEN:
         return f"{what}: AWS refuses these credentials ({_said(error)}). Look at the role's policy"
-    if code_of(error) in _NO_QUEUE:
+    if code_of(error) in NO_QUEUE:
         return f"{what}: SQS has no such queue. Create it there, or look at the region"
     return f"{what}: {_said(error)}"
 

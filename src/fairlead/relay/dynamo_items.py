@@ -24,7 +24,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 from fairlead.errors import InvalidArgument
-from fairlead.server.sqs.characters import ILLEGAL
+from fairlead.server.sqs import bodies
 
 SCHEDULER = "shoryuken-waiter"
 INDEX = "scheduler-perform_at-index"
@@ -228,8 +228,7 @@ def _body(stored: Mapping[str, Any] | None) -> str:
         raise Unreadable("it has no sqs_message_body")
     if "S" in stored:
         return stored["S"]
-    # Only inside its strings can JSON hold what SQS does not take, and there it can be escaped.
-    return ILLEGAL.sub(lambda found: f"\\u{ord(found[0]):04x}", text(stored))
+    return bodies.shown(text(stored).encode(), is_json=True)
 
 
 def text(stored: Mapping[str, Any]) -> str:

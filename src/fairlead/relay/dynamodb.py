@@ -187,8 +187,18 @@ class DynamoStore:
             more["DelaySeconds"] = delay
         answer = self._sqs.send_message(QueueUrl=QueueUrl, MessageBody=MessageBody, **more)
         if JobId is not None:
-            self.cancel(queue, JobId)
+            self._supersede(queue, JobId)
         return answer
+
+    def _supersede(self, queue: str, job_id: str) -> None:
+        """What went straight to SQS takes the place of what waits. It is sent: who were told an
+        error now would send it again."""
+        try:
+            self.cancel(queue, job_id)
+        except DestinationError as error:
+            log.warning(
+                "job %r was sent; if it waits, too, that is sent as well: %s", job_id, error
+            )
 
     def _when(self, at: Moment | None, more: dict[str, Any]) -> tuple[float, int]:
         """The time, and the seconds until then: rounded up, never early."""

@@ -96,8 +96,16 @@ class Route:
                 else:
                     self._absences, said = 0, ""
         finally:
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """When what is on its way has arrived; who is cancelled meanwhile leaves at once."""
+        try:
             if self._flights:
                 await asyncio.wait(self._flights)
+        finally:
+            for flight in self._flights:
+                flight.cancel()  # its messages come back when their leases end
             if self._ticket is not None:
                 await self._ticket.leave()
             await self.destination.close()

@@ -10,13 +10,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from fairlead.aio.database import AsyncDatabase
 from fairlead.errors import DatabaseError, InvalidArgument, QueueNotFound
-from fairlead.relay.addresses import check, open_destination
-from fairlead.relay.destination import Destination, DestinationError, address
+from fairlead.relay.addresses import address_of, check, open_destination
+from fairlead.relay.destination import Destination, DestinationError
 from fairlead.relay.route import Counts, Route, remember
 from fairlead.worker.upkeep import Upkeep
 
@@ -133,7 +133,7 @@ class Relay:
 
     async def _direct(self, name: str) -> None:
         try:
-            where = address((await self.db.queue(name).settings()).meta)
+            where = address_of((await self.db.queue(name).settings()).meta)
         except QueueNotFound:
             where = None
         before = self._where.get(name)
@@ -205,11 +205,7 @@ class Relay:
             name: {
                 "destination": route.destination.shown,
                 "down": route.down,
-                "handed": route.counts.handed,
-                "later": route.counts.later,
-                "dead": route.counts.dead,
-                "released": route.counts.released,
-                "lost": route.counts.lost,
+                **asdict(route.counts),
             }
             for name, route in self.routes.items()
         }

@@ -10,7 +10,7 @@ from fairlead.relay.sqs_entries import THROTTLED, Throttled
 
 TOO_LONG = "BatchRequestTooLong"
 _PREFIX = "AWS.SimpleQueueService."
-_NO_QUEUE = frozenset(("NonExistentQueue", "QueueDoesNotExist", "InvalidAddress"))
+NO_QUEUE = frozenset(("NonExistentQueue", "QueueDoesNotExist", "InvalidAddress"))
 # What is said about a message, or about one of several.
 _REFUSED = frozenset(
     (
@@ -19,7 +19,7 @@ _REFUSED = frozenset(
         *("InvalidParameterCombination", "InvalidAttributeValue", "UnsupportedOperation"),
     )
 )
-_FORBIDDEN = frozenset(
+FORBIDDEN = frozenset(
     (
         *("AccessDenied", "AccessDeniedException", "InvalidClientTokenId", "InvalidAccessKeyId"),
         *("SignatureDoesNotMatch", "UnrecognizedClientException", "ExpiredToken", "NotAuthorized"),
@@ -84,13 +84,13 @@ def _refusal(response: Mapping[str, Any], queue_url: str) -> Later | Never:
     text = f"{code}: {error.get('Message', '')}"
     if code in THROTTLED or status == 429:
         return Throttled(f"SQS is throttling: {text}")
-    if code in _NO_QUEUE:
+    if code in NO_QUEUE:
         return Later(
             f"SQS has no queue {queue_url}: create it there, or name another one with "
             f"fairlead relay set ({text})",
             down=True,
         )
-    if code in _FORBIDDEN or status in (401, 403):
+    if code in FORBIDDEN or status in (401, 403):
         return Later(
             f"SQS does not let us send to {queue_url}: allow sqs:SendMessage there, or give the "
             f"relay other credentials ({text})",

@@ -12,7 +12,7 @@ DECLARE
   v_now bigint := fairlead.now_us(p_now);
   v_n int;
 BEGIN
-  IF p_within_us < 0 OR p_within_us IS NULL OR p_limit < 1 THEN
+  IF p_within_us < 0 OR p_within_us IS NULL OR p_limit < 1 OR p_limit IS NULL THEN
     RAISE EXCEPTION 'within is not negative, and the limit at least one message' USING ERRCODE = 'FL006';
   END IF;
   UPDATE fairlead.message m SET state = 'r' WHERE m.id = ANY (ARRAY(
