@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import ChannelFull, DuplicateKey, InvalidArgument, InvalidName, QueueNotFound
+from fairlead import ChannelFull, DuplicateKey, InvalidArgument, InvalidName, QueueNotFound, Send
 from tests.conformance.door import bodies, counts, drain, totals, unique
 
 
@@ -189,3 +189,36 @@ def test_a_batch_is_part_of_your_transaction(db, make):
         assert db.wait(first.inner.using(connection).stats()).ready == 1
     assert counts(first) == {}
     assert second.channels() == []
+
+
+def test_a_group_that_loses_a_member_and_gets_another_stays_open(db, make, grouped):
+    first, second = sorted((make(), make()), key=lambda queue: queue.name)  # sent in this order
+    group = grouped(first, end="end")
+    group.send(1, key="k")
+    group.start()
+    with db.batch() as batch:
+        batch.queue(first.name).send(2, key="k", on_conflict="replace")
+        batch.queue(second.name).send(3, group=group.name)
+    db.settled()
+    assert group.status().state == "running"
+    assert bodies(drain(first)) == [2]
+    second.one().ack()
+    db.settled()
+    assert group.status().state == "ended"
+    assert bodies(drain(first)) == ["end"]
+
+
+def test_the_group_of_a_replaced_member_closes_after_the_last_send(db, make, grouped):
+    first, second = sorted((make(), make()), key=lambda queue: queue.name)
+    group = grouped(second, abort=Send("abort", key="k"))
+    group.send(0)
+    first.send(1, key="k", group=group.name)
+    group.start()
+    second.one().ack()
+    with db.batch() as batch:
+        batch.queue(first.name).send(2, key="k", on_conflict="replace")
+        late = batch.queue(second.name).send(3, key="k", on_conflict="replace")
+    db.settled()
+    assert late.sent.outcome == "replaced"  # the held work, which is none any more
+    assert group.status().state == "ended"
+    assert bodies(drain(second)) == [3]

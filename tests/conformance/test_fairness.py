@@ -114,6 +114,13 @@ def test_a_turn_that_ends_early_passes_on(queue):
     assert "".join(channels(drain(queue))) == "aabbb"
 
 
+@pytest.mark.parametrize("n", [1, 4, 5, 9, 13])
+def test_a_batch_that_ends_within_a_turn_while_others_run_dry(queue, n):
+    queue.channel("a").set_policy(weight=2)
+    fill(queue, a=10, b=1, c=10)
+    assert "".join(channels(drain(queue, n))) == "aabc" + "aac" * 4 + "c" * 5
+
+
 def test_proportion_over_a_long_run(queue):
     for channel, weight in (("a", 1), ("b", 2), ("c", 5)):
         queue.channel(channel).set_policy(weight=weight)

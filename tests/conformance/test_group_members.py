@@ -405,3 +405,19 @@ def test_starting_again_does_not_end_it_again(db, queue, grouped):
 def test_a_member_of_two_groups_is_refused(queue, grouped):
     with pytest.raises(InvalidArgument, match="not to 'other'"):
         grouped(queue).send("a", group="other")
+
+
+def test_a_work_that_became_a_member_of_another_group_is_left_alone(db, queue, grouped):
+    for works in ({"end": Send("work", key="k")}, {"abort": Send("work", key="k")}):
+        group, other = grouped(queue, **works), grouped(queue)
+        group.send(1)
+        assert other.send(2, key="k", on_conflict="replace").outcome == "replaced"
+        group.start()
+        queue.one().ack()
+        db.settled()
+        assert group.status().state == "ended"
+        assert (counts(queue), other.status().held) == ({"held": 1}, 1)
+        other.start()
+        queue.one().ack()
+        db.settled()
+        assert other.status().state == "ended"

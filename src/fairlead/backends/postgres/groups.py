@@ -9,6 +9,7 @@ from typing import Any
 from fairlead.backends.base import (
     BEGIN,
     POLICY_COLUMNS,
+    REPLACED,
     Op,
     PolicyRow,
     Row,
@@ -18,6 +19,7 @@ from fairlead.backends.base import (
 from fairlead.backends.postgres.literals import array, or_none, send_params
 
 QUEUES = 100  # whose sends go into one statement
+SETTLED = 100  # marks that a batch settles on its way
 
 
 class Groups:
@@ -100,11 +102,14 @@ class Groups:
             rows = yield self._send_all(len(some)), tuple(values)
             for i, id, outcome in rows:
                 answers[int(start + i)].append((id, outcome))
+        if any(outcome == REPLACED for items in answers for _, outcome in items):
+            yield self.statements["settle"], (SETTLED, now)
         return answers
 
     def _send_all(self, n: int) -> str:
-        """One statement that sends to n queues, one after the other."""
+        """One statement that sends to n queues, one after the other, and settles no group yet."""
         text = self.statements["send_rows"].replace("SELECT *", "SELECT {}, *", 1)
+        text = text.rstrip().removesuffix(")") + ", false)"
         width = len(set(re.findall(r"\$\d+", text)))
         return "\nUNION ALL\n".join(
             re.sub(r"\$(\d+)", lambda m, i=i: f"${int(m[1]) + i * width}", text.format(i))

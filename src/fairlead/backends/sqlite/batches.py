@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.backends.base import BEGIN, Op, PolicyRow, SendRow
+from fairlead.backends.sqlite.closing import Ended, close_ended
 from fairlead.backends.sqlite.common import SQL, clock, find
-from fairlead.backends.sqlite.sending import Outcome, send_items
+from fairlead.backends.sqlite.sending import Outcome, send_some
 
 
 class Batches:
@@ -27,7 +28,9 @@ class Batches:
             yield SQL.set_policy, (ids[queue], channel, *policy)
         for queue, channel in clears:
             yield SQL.clear_policy, (ids[queue], channel)
+        ended = Ended()
         outcomes: list[list[Outcome]] = []
         for queue, items in sends:
-            outcomes.append((yield from send_items(queue, items, now)))
+            outcomes.append((yield from send_some(queue, items, ended, now)))
+        yield from close_ended(ended, now)
         return outcomes

@@ -26,6 +26,7 @@ from fairlead.backends.sqlite.common import SENT as SENT_COUNTER
 from fairlead.backends.sqlite.common import (
     SQL,
     Queue,
+    clock,
     count_one,
     find_sized,
     ids_of,
@@ -74,6 +75,17 @@ class Sending:
 
 
 def send_items(queue: str, items: Sequence[SendRow], now: int | None) -> Op[list[Outcome]]:
+    ended = Ended()
+    outcomes = yield from send_some(queue, items, ended, now)
+    if ended:
+        yield from close_ended(ended, (yield from clock(now)))
+    return outcomes
+
+
+def send_some(
+    queue: str, items: Sequence[SendRow], ended: Ended, now: int | None
+) -> Op[list[Outcome]]:
+    """One send of a call that closes the groups members left once all its sends are written."""
     found, sized = yield from find_sized(queue, now)
     for item in items:
         if len(item[BODY]) > found.max_body:
@@ -102,7 +114,7 @@ def send_items(queue: str, items: Sequence[SendRow], now: int | None) -> Op[list
     for i, id in zip(verdict.fresh, ids, strict=True):
         outcomes[i] = (id, SENT)
     if verdict.replaced:
-        yield from _replace(found, items, verdict.replaced, groups)
+        yield from _replace(found, items, verdict.replaced, groups, ended)
     if firsts:
         yield from remember_names(found, items, firsts, outcomes)
     _follow_collapsed(items, outcomes)
@@ -185,10 +197,13 @@ def _join(queue: Queue, items: Sequence[SendRow], sent: Iterable[int]) -> Op[Gro
 
 
 def _replace(
-    queue: Queue, items: Sequence[SendRow], replaced: Mapping[int, Holder], groups: Groups
+    queue: Queue,
+    items: Sequence[SendRow],
+    replaced: Mapping[int, Holder],
+    groups: Groups,
+    ended: Ended,
 ) -> Op[None]:
     """Waiting and done messages become the new ones; the groups they leave may be complete."""
-    ended = Ended()
     for i, holder in replaced.items():
         item = items[i]
         # Re-armed from done it is born anew, and so is the bound of its debounce.
@@ -197,7 +212,6 @@ def _replace(
         yield SQL.replace, (holder.id, queue.now, *new, group)
         if holder.state != "d":
             ended.left([holder.group_id])
-    yield from close_ended(ended, queue.now)
 
 
 def columns(queue: Queue, item: SendRow, created_at: int) -> tuple[Any, ...]:

@@ -117,11 +117,12 @@ END $$;
 -- Many messages, with or without keys: (id, outcome) in the order of the items. Arrays that are
 -- NULL mean the default for every item. Outcomes: s sent, d duplicate, r replaced, f refused,
 -- c collapsed, e conflict, m channel full (id: its max_size), n not sent because of another item.
+-- p_settle: whether groups that members left are closed now; a batch does so after its last send.
 CREATE FUNCTION fairlead.send_rows(
   p_queue text, p_channels text[], p_bodies bytea[], p_json int[], p_ranks int[], p_dues bigint[],
   p_delays bigint[], p_keys text[], p_conflicts text, p_versions int[], p_types text[],
   p_headers bytea[], p_leases bigint[], p_max_attempts int[], p_expires bigint[], p_max_waits bigint[],
-  p_groups text[], p_onces text[], p_once_us bigint[], p_now bigint)
+  p_groups text[], p_onces text[], p_once_us bigint[], p_now bigint, p_settle boolean DEFAULT true)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -203,7 +204,7 @@ BEGIN
       SELECT u.g, count(*) FROM unnest(v_group_ids, v_outcome) u(g, o)
       WHERE u.g IS NOT NULL AND u.o IN ('s', 'r') GROUP BY u.g ORDER BY u.g;
   END IF;
-  IF v_left THEN
+  IF v_left AND p_settle THEN
     PERFORM fairlead.settle(100, p_now);
   END IF;
   IF q.events <> 0 THEN

@@ -283,7 +283,7 @@ BEGIN
         END IF;
         v_i := v_i + 1;
       END LOOP;
-      IF v_rem > 0 OR (v_full > 0 AND v_ptr = 1) THEN
+      IF v_rem > 0 OR (v_full > 0 AND v_ptr = 1 AND v_turn = 0) THEN
         v_ptr := cardinality(a_ch) + 1;
         v_turn := 0;
       END IF;

@@ -107,7 +107,8 @@ BEGIN
     CASE p_outcome WHEN 'e' THEN 'ended' WHEN 'c' THEN 'cancelled' ELSE 'aborted' END,
     'sent', g.sent, 'done', g.done, 'dead', g.dead);
   v_work := CASE WHEN p_outcome = 'e' THEN g.end_id ELSE g.abort_id END;
-  DELETE FROM fairlead.message WHERE id = CASE WHEN p_outcome = 'e' THEN g.abort_id ELSE g.end_id END AND state::text = 'h';
+  DELETE FROM fairlead.message WHERE id = CASE WHEN p_outcome = 'e' THEN g.abort_id ELSE g.end_id END
+    AND state::text = 'h' AND group_id IS NULL;
   SELECT * INTO q FROM fairlead.queue WHERE lane = (SELECT m.lane FROM fairlead.message m WHERE m.id = v_work);
   IF FOUND THEN
     UPDATE fairlead.message m SET created_at = p_now, lease_until = NULL, expires_at = p_now + q.expires_us,
@@ -116,7 +117,7 @@ BEGIN
         -- As text: jsonb takes no NUL, and headers may hold one.
         headers = convert_to(coalesce(nullif(left(convert_from(m.headers, 'UTF8'), -1), '{') || ', ', '{')
           || '"fairlead.group": ' || v_told::text || '}', 'UTF8')
-      WHERE m.id = v_work AND m.state::text = 'h';
+      WHERE m.id = v_work AND m.state::text = 'h' AND m.group_id IS NULL;
     IF FOUND THEN
       INSERT INTO fairlead.tally (queue_id, at, sent) VALUES (q.id, p_now, 1);
       IF q.events <> 0 THEN
