@@ -1,6 +1,7 @@
 """How fast the relay hands over: to SQS (Fairlead's server, moto's), RabbitMQ, another Fairlead.
 
 python -m bench.relay [--messages 20000] [--rounds 3] [--waiting 1000000] [--source postgresql] [--only sqs,rabbitmq]
+    [--ordered 1]  # in so many ordered channels
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--waiting", type=int, default=0, help="messages that wait for next year")
     parser.add_argument("--source", choices=("sqlite", "postgresql", "mysql"), default="postgresql")
+    parser.add_argument("--ordered", type=int, default=0, help="in so many ordered channels")
     parser.add_argument("--only", help=f"some of {','.join(NAMES)}")
     options = parser.parse_args()
     names = options.only.split(",") if options.only else list(NAMES)
@@ -45,13 +47,13 @@ def main() -> None:
     rates: dict[str, list[float]] = {}
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        url = stack.enter_context(_source(options.source, directory))
+        url = stack.enter_context(_source(options.source, directory, options.ordered > 0))
         places = {name: stack.enter_context(_place(name, directory)) for name in names}
         _wait_for_next_year(url, options.waiting)
         for turn in range(options.rounds):
             for name, address in places.items():
                 count = options.messages // (MOTO_SHARE if name == "moto" else 1)
-                rate = asyncio.run(_hand_over(url, address, count))
+                rate = asyncio.run(_hand_over(url, address, count, options.ordered))
                 rates.setdefault(name, []).append(rate)
                 print(f"round {turn + 1}: {name}: {rate:,.0f}/s", file=sys.stderr)
         idle = asyncio.run(_idle(url))
@@ -69,7 +71,7 @@ def main() -> None:
 
 
 @contextlib.contextmanager
-def _source(kind: str, directory: Path) -> Iterator[str]:
+def _source(kind: str, directory: Path, ordered: bool) -> Iterator[str]:
     with contextlib.ExitStack() as stack:
         if kind == "sqlite":
             url = f"sqlite:///{directory}/source.db"
@@ -80,7 +82,7 @@ def _source(kind: str, directory: Path) -> Iterator[str]:
             url = stack.enter_context(server).create_database("source")
         with fairlead.connect(url) as db:
             db.migrate()
-            db.queue("out").create(max_attempts=0)
+            db.queue("out").create(max_attempts=0, policy=fairlead.Policy(ordered=ordered))
         yield url
 
 
@@ -127,14 +129,17 @@ def _wait_for_next_year(url: str, count: int) -> None:
             )
 
 
-async def _hand_over(url: str, address: str, count: int) -> float:
+async def _hand_over(url: str, address: str, count: int, channels: int) -> float:
     """Messages a second, from the relay's start to the last ack."""
     from fairlead.relay.addresses import open_destination
 
     db = fairlead.connect_async(url)
     queue = db.queue("out")
     for start in range(0, count, 5_000):
-        await queue.send_many([BODY] * min(5_000, count - start))
+        await queue.send_many(
+            fairlead.Send(BODY, channel=str(n % channels) if channels else "")
+            for n in range(start, min(start + 5_000, count))
+        )
     acked = (await queue.stats()).acked
     began = time.perf_counter()
     async with Relay(db, {"out": open_destination(address, "out")}, schedules=False) as relay:

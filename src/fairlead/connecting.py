@@ -153,10 +153,17 @@ def _postgres(url: str, options: Options) -> Target:
 
 
 def _mysql(url: str, options: Options) -> Target:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 3306
+    except ValueError:  # its text may hold the password, taken for a port
+        raise InvalidArgument(
+            f"{_hide(url)!r} is no URL: look at its port, and write what is special in a password "
+            "as %2F and the like"
+        ) from None
     arguments: dict[str, Any] = {
         "host": parts.hostname or "localhost",
-        "port": parts.port or 3306,
+        "port": port,
         "user": unquote(parts.username or ""),
         "password": unquote(parts.password or ""),
         "database": unquote(parts.path.removeprefix("/")),

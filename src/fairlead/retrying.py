@@ -102,7 +102,7 @@ def judge_yours(backend: Backend, code: str | None, error: BaseException) -> Bas
 
 
 def unreachable(shown: str, error: BaseException) -> DatabaseUnavailable:
-    hint = ""
-    if "unable to open database file" in str(error):
-        hint = ". Does its directory exist, and may you write there?"
-    return DatabaseUnavailable(f"cannot connect to {shown}: {error}{hint}")
+    said = " ".join(str(error).split())  # in one line: for logs
+    if "unable to open database file" in said:
+        said += ". Does its directory exist, and may you write there?"
+    return DatabaseUnavailable(f"cannot connect to {shown}: {said}")

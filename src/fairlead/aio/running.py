@@ -102,7 +102,6 @@ class AsyncOwnRunner:
             attempt += 1
 
     def be_patient(self, seconds: float) -> None:
-        """An answer may take so long; then the connection is given up."""
         self._pool.patience = seconds
 
     @asynccontextmanager
@@ -127,6 +126,13 @@ class AsyncOwnRunner:
 
     async def close(self) -> None:
         await self._pool.close()
+
+
+def be_patient(runner: AsyncRunner, seconds: float) -> None:
+    """An answer may take so long; then the connection is given up. (SQLite's are in this process,
+    and yours are yours.)"""
+    if isinstance(runner, AsyncOwnRunner):
+        runner.be_patient(seconds)
 
 
 class ThreadRunner:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
 
 import fairlead
 from fairlead import errors
@@ -122,9 +122,9 @@ def _run_command(session: Session, tokens: Sequence[str]) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except CycloptsError as error:
-        session.error(str(error))
-        words = " ".join(["fairlead", *(error.command_chain or ()), "--help"])
-        session.note(f"see: {words}")
+        command = " ".join(["fairlead", *(error.command_chain or ())])
+        session.error(_spare(error, command) or str(error))
+        session.note(f"see: {command} --help")
         return 2
     except Refused as error:
         session.error(str(error))
@@ -145,6 +145,14 @@ def _run_command(session: Session, tokens: Sequence[str]) -> int:
             raise
         session.error(f"the database says: {error}")
         return 1
+
+
+def _spare(error: CycloptsError, command: str) -> str | None:
+    """The words of a command that it has no use for, said plainly."""
+    if not isinstance(error, UnusedCliTokensError):
+        return None
+    words = " ".join(error.unused_tokens or ())
+    return f"{command} takes no argument {words!r}"
 
 
 def in_commands(

@@ -26,6 +26,7 @@ from fairlead.cli.parsing import (
 from fairlead.cli.session import Context, Refused, Session
 from fairlead.doctor.patient import all_settings
 from fairlead.operations.queues import policy_row
+from fairlead.relay import addresses
 from fairlead.sync.queue import Queue
 
 queue = App(name="queue", help="Create, show, change, pause, empty and drop queues.")
@@ -240,6 +241,7 @@ def show_(name: str, /, *, session: Context) -> None:
 
 def _print_settings(session: Session, settings: fairlead.Settings) -> None:
     retention = show.span(settings.retention) if settings.retention else "not at all"
+    where = addresses.address_of(settings.meta)
     session.table(
         [settings.name, "paused" if settings.paused else ""],
         [
@@ -250,6 +252,7 @@ def _print_settings(session: Session, settings: fairlead.Settings) -> None:
             ("keeps dead messages", show.span(settings.dead_retention)),
             ("keeps the failure log", show.span(settings.failure_retention)),
             ("dead-letter queue", settings.dead_letter or "none: they stay here"),
+            *([("destination", addresses.shown(where))] if where else []),
             ("largest body", f"{settings.max_body:,} bytes"),
             ("messages expire", show.span(settings.expires, "never")),
             ("writes events", "yes" if settings.events else "no"),

@@ -22,8 +22,10 @@ from fairlead.cli.status import setup_logs
 from fairlead.errors import QueueNotFound
 from fairlead.relay import addresses
 from fairlead.relay.destination import DestinationError
+from fairlead.relay.presence import relays
 from fairlead.relay.route import TROUBLE
 from fairlead.relay.running import Relay
+from fairlead.values import moment
 
 log = logging.getLogger("fairlead.relay")
 relay = App(name="relay", help="Hand due messages over to SQS, RabbitMQ or another Fairlead.")
@@ -77,6 +79,7 @@ def run(*, options: Options | None = None, session: Context) -> int:
     routed = _routed(session)
     missing = sorted(set(options.queue or ()) - set(routed))
     if missing:
+        session.queue(missing[0]).settings()  # is there such a queue?
         how = session.command("relay", "set", missing[0], "ADDRESS")
         raise Refused(f"queue {missing[0]!r} has no destination. Give it one: {how}")
     if not routed:
@@ -132,6 +135,7 @@ def set_(queue: str, destination: str, /, *, session: Context) -> None:
     session.creates = True
     try:
         addresses.check(destination)
+        addresses.check_other(destination, queue, session.db.target.shown)
     except DestinationError as error:
         raise Refused(str(error)) from None
     target = session.queue(queue)
@@ -182,13 +186,14 @@ def _routed(session: Session) -> dict[str, str]:
 
 @relay.command
 def status(*, session: Context) -> None:
-    """What waits for which destination, and which of them are down.
+    """Which relays run, what waits for which destination, and which of them are down.
 
     Example: fairlead relay status --json
     """
     rows = [_facts(session, name, where) for name, where in _routed(session).items()]
+    running = relays(session.db.permits())
     if session.json:
-        session.emit(rows)
+        session.emit({"relays": running, "queues": rows})
         return
     if not rows:
         how = session.command("relay", "set", "QUEUE", "ADDRESS")
@@ -205,11 +210,19 @@ def status(*, session: Context) -> None:
                 row["on_its_way"],
                 show.count(row["dead"], "dead"),
                 "" if row["oldest_seconds"] is None else show.span(row["oldest_seconds"]),
-                Text(row["trouble"] or "", style="red"),
+                Text(_trouble(row), style="red"),
             ]
             for row in rows
         ],
     )
+    if running:
+        session.note(f"{show.many(len(running), 'relay')} running: {', '.join(running)}")
+    else:
+        session.note(f"no relay is running. Start one: {session.command('relay')}")
+
+
+def _trouble(row: dict[str, Any]) -> str:
+    return f"for {show.span(row['trouble_seconds'])}: {row['trouble']}" if row["trouble"] else ""
 
 
 def _facts(session: Session, name: str, where: str) -> dict[str, Any]:
@@ -217,7 +230,9 @@ def _facts(session: Session, name: str, where: str) -> dict[str, Any]:
     stats = queue.stats()
     trouble = queue.recall(TROUBLE)
     oldest = stats.oldest_ready
-    age = None if oldest is None else max(0.0, (now_of(session) - oldest).total_seconds())
+    now = now_of(session)
+    age = None if oldest is None else max(0.0, (now - oldest).total_seconds())
+    since = None if not trouble else max(0.0, (now - moment(trouble["since"])).total_seconds())
     return {
         "queue": name,
         "destination": addresses.shown(where),
@@ -227,4 +242,5 @@ def _facts(session: Session, name: str, where: str) -> dict[str, Any]:
         "dead": stats.dead,
         "oldest_seconds": age,
         "trouble": trouble["reason"] if trouble else None,
+        "trouble_seconds": since,
     }

@@ -231,7 +231,7 @@ async def _relaying(app: App, options: Options) -> AsyncGenerator[None]:
     if not options.relay:
         yield
         return
-    async with Relay(app.async_db, schedules=False):
+    async with app.connect_worker() as db, Relay(db, schedules=False):
         yield
 
 

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+from fairlead.connecting import Options, target
+from fairlead.errors import FairleadError
 from fairlead.relay import amqp, sqs_client
 from fairlead.relay.destination import Destination, DestinationError
 
@@ -43,9 +45,33 @@ def check(address: str) -> str:
         sqs_client.Address.of(text)
     elif scheme in _AMQP:
         amqp.check_address(text)
-    elif not text.partition("#")[2]:
-        raise DestinationError(f"{shown(address)!r} names no queue: write it behind a #")
+    else:
+        url, _, there = text.partition("#")
+        if not there:
+            raise DestinationError(f"{shown(address)!r} names no queue: write it behind a #")
+        _shown_target(url)
     return address
+
+
+def check_other(address: str, queue: str, here: str) -> None:
+    """Raise if it is the queue itself, in the database ``here``."""
+    url, _, there = address.partition("#")
+    if there != queue or _scheme(address) not in _FAIRLEAD or _NAME.search(url):
+        return
+    if _shown_target(url) == here:
+        raise DestinationError(f"{shown(address)} is the queue itself: name another one")
+
+
+def _shown_target(url: str) -> str | None:
+    """The database that a URL means, as it is shown; None: its driver is not installed here."""
+    if url.startswith("sqlite:") and url.removeprefix("sqlite:").strip("/") in ("", ":memory:"):
+        raise DestinationError(f"{url!r} is gone with the relay: name a file")
+    try:
+        return target(url, Options()).shown
+    except ModuleNotFoundError:
+        return None
+    except FairleadError as error:
+        raise DestinationError(str(error)) from None
 
 
 def open_destination(
@@ -62,22 +88,25 @@ def open_destination(
         return amqp.destination_for(text, queue)
     from fairlead.relay import other
 
-    return other.destination_for(text)
+    try:
+        return other.destination_for(text)
+    except ModuleNotFoundError as error:  # the text, which is ours, says what to install
+        raise DestinationError(str(error)) from None
 
 
 def expanded(address: str, environment: Mapping[str, str]) -> str:
     """The address with its variables. A part of a URL is quoted, a whole address is not."""
     whole = _NAME.fullmatch(address) is not None
 
-    def value(match: re.Match[str]) -> str:
-        found = environment.get(match[1])
-        if found is None:
-            raise DestinationError(
-                f"{shown(address)!r} needs ${match[1]}, which is not set where the relay runs"
-            )
-        return found if whole else quote(found, safe="")
-
-    return _NAME.sub(value, address)
+    names = dict.fromkeys(_NAME.findall(address))
+    missing = [f"${name}" for name in names if name not in environment]
+    if missing:
+        what = " and ".join(missing)
+        raise DestinationError(f"{shown(address)!r} needs {what}: not set where the relay runs")
+    return _NAME.sub(
+        lambda name: environment[name[1]] if whole else quote(environment[name[1]], safe=""),
+        address,
+    )
 
 
 def shown(address: str) -> str:

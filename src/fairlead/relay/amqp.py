@@ -26,8 +26,8 @@ SCHEMES = ("amqp", "amqps")
 PORTS = {"amqp": 5672, "amqps": 5671}
 MOST = 500
 CONNECT = 8.0  # seconds for a connection
-CONFIRM = 20.0  # seconds for all confirms of a hand-over
-EXCHANGE_BYTES = 255
+CONFIRM = 20.0  # seconds without a confirm; a slow line has more, see amqp_wire.SLOWEST
+REPLIES = "amq.rabbitmq.reply-to."  # in the default exchange: not a queue, but one who asks
 _OURS = ("exchange", "routing_key")
 # What aiormq understands.
 _THEIRS = (
@@ -35,7 +35,9 @@ _THEIRS = (
     *("certfile", "keyfile", "no_verify_ssl"),
 )
 _PLACEHOLDERS = re.compile(r"\{(?:queue|channel|type)\}")
-_TOO_LARGE = re.compile(r"message size \d+ is larger than configured max size (\d+)")
+_EXCHANGE = re.compile(r"[a-zA-Z0-9_.:@#,/+ -]{0,127}")  # all that the library sends
+_TOO_LARGE = re.compile(r"message size \d+ is larger than (?:configured )?max size (\d+)")
+_TOPIC = "ACCESS_REFUSED - access to topic '"  # what follows is a routing key
 
 
 def destination_for(address: str, queue: str) -> AmqpDestination:
@@ -93,7 +95,7 @@ class AmqpDestination:
         self._url = url
         self._exchange = exchange
         self._key = key
-        self._fixed = not _PLACEHOLDERS.search(key)  # one key for all: no route for one is for all
+        self._fixed = not _PLACEHOLDERS.search(key)  # one key for all
         self._connect_timeout = connect_timeout
         self._confirm_timeout = confirm_timeout
         self._wire: Wire | None = None
@@ -112,9 +114,17 @@ class AmqpDestination:
         letters: dict[int, Letter] = {}
         for i, parcel in enumerate(parcels):
             try:
-                letters[i] = letter(parcel, self._key)
+                one = letter(parcel, self._key)
             except Unsendable as error:
                 outcomes[i] = Never(str(error))
+                continue
+            if not self._exchange and any(key.startswith(REPLIES) for key in one.routing_keys):
+                outcomes[i] = Never(
+                    f"RabbitMQ keeps routing keys that start with {REPLIES!r} for answers to those "
+                    f"who wait for one, and has no queues of such names: {one.routing_keys}"
+                )
+            else:
+                letters[i] = one
         if letters:
             for i, outcome in (await self._deliver(letters)).items():
                 outcomes[i] = outcome
@@ -170,7 +180,8 @@ class AmqpDestination:
                 raise
             why = f"the connection was lost ({said(error)})"  # aiormq's way to say so
         except Exception as error:  # whatever it is, nothing was handed over
-            why = f"no connection ({type(error).__name__}: {said(error)})"
+            what = f"{type(error).__name__}: {said(error)}"
+            why = f"no connection: does it run there, on that port? ({what})"
         return Later(f"RabbitMQ at {self._host}: {why}", down=True)
 
     async def _leave(self, wire: Wire) -> None:
@@ -187,11 +198,12 @@ class AmqpDestination:
     def _judged(
         self, letters: dict[int, Letter], troubles: Sequence[Exception | None]
     ) -> dict[int, Outcome]:
-        from fairlead.relay.amqp_wire import Precondition, Refused, Returned
+        from fairlead.relay.amqp_wire import Forbidden, Precondition, Refused, said
 
-        full = self._fixed and all(
-            isinstance(one, Refused) and not isinstance(one, Returned) for one in troubles
-        )
+        # With one routing key none is taken, unless some are: a route may depend on headers, too.
+        shut = self._fixed and all(isinstance(one, Refused) for one in troubles)
+        texts = (said(one) for one in troubles if isinstance(one, Forbidden))
+        topic = next((text for text in texts if text.startswith(_TOPIC)), None)
         most = min((_bound(one) for one in troubles if isinstance(one, Precondition)), default=None)
         found: dict[int, Outcome] = {}
         for (i, letter), error in zip(letters.items(), troubles, strict=True):
@@ -204,11 +216,13 @@ class AmqpDestination:
                 )
             elif most is not None and most < float("inf"):
                 found[i] = Later("another message of its batch was too large; nothing is wrong")
+            elif topic is not None and not any(_names(topic, key) for key in letter.routing_keys):
+                found[i] = Later("another message's routing key was forbidden; nothing is wrong")
             else:
-                found[i] = self._later(error, letter, full)
+                found[i] = self._later(error, letter, shut)
         return found
 
-    def _later(self, error: Exception, letter: Letter, full: bool) -> Later:
+    def _later(self, error: Exception, letter: Letter, shut: bool) -> Later:
         from fairlead.relay import amqp_wire as wire
 
         where = f"exchange {self._exchange!r}" if self._exchange else "the default exchange"
@@ -217,18 +231,22 @@ class AmqpDestination:
             return Later(
                 f"no queue is bound to {where} for the routing key {letter.routing_key!r}: "
                 f"declare or bind one ({text})",
-                down=self._fixed,
+                down=shut,
             )
         if isinstance(error, wire.Refused):
             return Later(
                 f"RabbitMQ refused it (basic.nack): a queue behind {where} for the routing key "
                 f"{letter.routing_key!r} is full, or not available",
-                down=full,
+                down=shut,
             )
         if isinstance(error, wire.OnItsWay):
             return Later(text)
+        down = True
         if isinstance(error, wire.NotFound):
             why = f"there is no {where}: declare it, or name another one ({text})"
+        elif isinstance(error, wire.Forbidden) and text.startswith(_TOPIC):
+            why = f"the user may not write to {where} with such a routing key: allow it ({text})"
+            down = self._fixed and _names(text, self._key)
         elif isinstance(error, wire.Forbidden):
             why = f"the user may not write to {where}: allow it ({text})"
         elif isinstance(error, wire.Late):
@@ -238,7 +256,7 @@ class AmqpDestination:
             )
         else:
             why = f"the connection was lost ({type(error).__name__}: {text})"
-        return Later(f"RabbitMQ at {self._host}: {why}", down=True)
+        return Later(f"RabbitMQ at {self._host}: {why}", down=down)
 
     def _ends(self, error: Exception | None) -> bool:
         """Does this trouble end the connection?"""
@@ -253,6 +271,12 @@ def _bound(error: Exception) -> float:
     return float(words[1]) if words else float("inf")
 
 
+def _names(topic: str, key: str) -> bool:
+    """Is it this routing key that the broker forbids? (It cuts a long text, and marks it.)"""
+    words = f"{_TOPIC}{key}' in exchange "
+    return topic.startswith(words) or (topic.endswith("...") and words.startswith(topic[:-3]))
+
+
 def _checked(url: str, exchange: str, key: str) -> str:
     """The broker for people and logs: without a password. Raises if it cannot be used."""
     try:
@@ -260,12 +284,23 @@ def _checked(url: str, exchange: str, key: str) -> str:
         scheme, host, port = parts.scheme, parts.hostname, parts.port
     except ValueError as error:  # it may hold the password, which urlsplit takes for a port
         raise DestinationError(
-            f"the address of RabbitMQ is no URL: {type(error).__name__}"
+            f"the address of RabbitMQ is no URL ({type(error).__name__}): look at its port, and "
+            "write the special characters of a password as %XX"
         ) from None
     if scheme not in SCHEMES or not host:
         raise DestinationError("the address of RabbitMQ must be amqp://user:password@host/vhost")
-    if len(exchange.encode()) > EXCHANGE_BYTES:
-        raise DestinationError(f"exchange {exchange!r} is longer than {EXCHANGE_BYTES} bytes")
+    if parts.password == "" or (parts.password and not parts.username):
+        raise DestinationError(
+            "the address of RabbitMQ has an empty user or password. In a shell, put it into single "
+            "quotes: in double ones a variable of the relay is taken from the shell"
+        )
+    if not _EXCHANGE.fullmatch(exchange):
+        raise DestinationError(
+            f"exchange {exchange!r} cannot be used: a name may have up to 127 characters, which "
+            "are letters from a to z, digits, spaces, and any of - _ . : @ # , / +"
+        )
+    if not exchange and key.startswith(REPLIES):
+        raise DestinationError(f"routing_key {key!r} cannot be used: no queue has such a name")
     if re.search(r"[{}]", _PLACEHOLDERS.sub("", key)):
         raise DestinationError(
             f"routing_key {key!r} may hold {{queue}}, {{channel}} and {{type}}, and no other braces"

@@ -7,6 +7,7 @@ alone and not in the middle of a channel's count of deliveries.
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ KEY_BYTES = 255  # of a routing key
 NAME_BYTES = 128  # of a header's name; the encoder would silently cut a longer one
 FRAME = 8  # bytes around the content of a frame
 _ROUTING = ("CC", "BCC")  # headers that RabbitMQ reads itself: more routing keys
+_PLACEHOLDER = re.compile(r"\{(queue|channel|type)\}")
 
 
 class Unsendable(ValueError):
@@ -43,6 +45,12 @@ class Letter:
     @property
     def name(self) -> str:
         return cast("str", self.properties.message_id)
+
+    @property
+    def routing_keys(self) -> list[str]:
+        """All by which RabbitMQ routes it."""
+        headers = cast("dict[str, Any]", self.properties.headers)
+        return [self.routing_key, *(key for name in _ROUTING for key in headers.get(name, ()))]
 
 
 def letter(parcel: Parcel, template: str) -> Letter:
@@ -68,10 +76,8 @@ def letter(parcel: Parcel, template: str) -> Letter:
 
 
 def key_of(template: str, queue: str, channel: str, type: str | None) -> str:
-    named = {"{queue}": queue, "{channel}": channel, "{type}": type or ""}
-    key = template
-    for name, value in named.items():
-        key = key.replace(name, value)
+    named = {"queue": queue, "channel": channel, "type": type or ""}
+    key = _PLACEHOLDER.sub(lambda found: named[found[1]], template)
     if len(key.encode()) > KEY_BYTES:
         raise Unsendable(f"its routing key would be longer than {KEY_BYTES} bytes: {key!r}")
     return key
@@ -86,6 +92,12 @@ def _headers(parcel: Parcel) -> FieldTable:
                 f"RabbitMQ takes the header {name} for more routing keys, so it must be a list of "
                 f"texts: {headers[name]!r}"
             )
+    if "x-death" in headers and not _is_deaths(headers["x-death"]):
+        raise Unsendable(
+            "RabbitMQ counts in the header x-death how often a message was dead-lettered, and a "
+            "queue that cannot read it crashes: it must be a list of objects, whose count is an "
+            f"integer: {headers['x-death']!r}"
+        )
     found = _table(headers)
     found["fairlead.queue"] = message.queue
     found["fairlead.channel"] = message.channel
@@ -95,6 +107,13 @@ def _headers(parcel: Parcel) -> FieldTable:
 
 def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in cast("list[Any]", value))
+
+
+def _is_deaths(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(one, dict) and type(_value(cast("Any", one).get("count", 0))) is int
+        for one in cast("list[Any]", value)
+    )
 
 
 def _table(values: Mapping[str, Any]) -> dict[str, Any]:

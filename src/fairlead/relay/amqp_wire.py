@@ -26,6 +26,7 @@ from fairlead.relay.amqp_letters import Letter
 
 FAREWELL = 2.0  # seconds for a polite close
 ENDING = 1.0  # seconds for tasks to notice that the connection is gone
+SLOWEST = 100_000  # bytes per second of a line that is slow, but not dead
 
 Returned = exceptions.PublishError
 Refused = exceptions.DeliveryError
@@ -57,7 +58,11 @@ class _Transport(TransportFactory):
     async def create(
         self, url: URL, **kwargs: Any
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        usual = TLSTransportFactory() if url.scheme == "amqps" else TCPTransportFactory()
+        usual: TransportFactory = TCPTransportFactory()
+        if url.scheme == "amqps":
+            usual = TLSTransportFactory()
+            # Who leaves does not wait half a minute for a silent peer's farewell.
+            kwargs["ssl_shutdown_timeout"] = ENDING
         reader, self._writer = await usual.create(url, **kwargs)
         return reader, self._writer
 
@@ -73,7 +78,9 @@ class Wire:
         self._transport = transport
         self._connection = connection
         self._channel = channel
-        self._flying: set[str] = set()  # names of messages; RabbitMQ returns by name
+        # Names of messages (RabbitMQ returns by name), and their bytes.
+        self._flying: dict[str, int] = {}
+        self._heard = 0.0  # when RabbitMQ last told of a message what became of it
         self._ended = asyncio.Event()
         self._why: Exception | None = None  # it ended, as the first who noticed was told
         for one in cast("tuple[Any, ...]", (connection, channel)):
@@ -111,9 +118,11 @@ class Wire:
     ) -> list[Exception | None]:
         """Publish all in order, then wait for all confirms. None for a letter: RabbitMQ has it."""
         tasks: dict[int, asyncio.Task[Any]] = {}
+        if not self._flying:
+            self._heard = asyncio.get_running_loop().time()  # there was nothing to be told
         for i, one in enumerate(letters):
             if one.name not in self._flying:
-                self._flying.add(one.name)
+                self._flying[one.name] = len(one.body) + one.head
                 tasks[i] = asyncio.create_task(self._one(exchange, one))
         left: list[asyncio.Task[Any]] = []
         try:
@@ -131,7 +140,7 @@ class Wire:
             if i not in tasks:
                 found.append(OnItsWay("another hand-over has it in hand"))
             elif late and tasks[i] in left:
-                found.append(Late(f"no confirm within {seconds:g} s"))
+                found.append(Late(f"no confirm within {seconds:g} s, and 10 s per MB"))
             else:
                 found.append(self._trouble(tasks[i]))
         return found
@@ -147,17 +156,32 @@ class Wire:
                 wait=False,
             )
         finally:
-            self._flying.discard(letter.name)
+            self._heard = asyncio.get_running_loop().time()
+            del self._flying[letter.name]
 
     async def _settled(self, tasks: list[asyncio.Task[Any]], seconds: float) -> None:
-        """Until all are done, the connection is gone, or so many seconds have passed. (Some who
-        wait for a dead writer would not notice that it is dead.)"""
+        """Until all are done, the connection is gone, or it is too late. (Some who wait for a dead
+        writer would not notice that it is dead.)
+
+        A line may be slow: too late is when nothing was confirmed for so many seconds, and what the
+        largest message on its way may need; but in any case (one message may hang while others go)
+        after so many seconds and what all that is on its way now may need. Who cannot wait so long
+        cancels us, and what was confirmed meanwhile is sent once more."""
+        loop = asyncio.get_running_loop()
+        last = loop.time() + seconds + sum(self._flying.values()) / SLOWEST
         ended = asyncio.create_task(self._ended.wait())
         confirmed = asyncio.gather(*tasks, return_exceptions=True)
         try:
-            await asyncio.wait(
-                [confirmed, ended], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-            )
+            while not (confirmed.done() or ended.done()):
+                silent = self._heard + seconds + max(self._flying.values(), default=0) / SLOWEST
+                left = min(last, silent) - loop.time()
+                if left <= 0:
+                    break
+                await asyncio.wait(
+                    [confirmed, ended],
+                    timeout=min(left, seconds),  # meanwhile the largest may have arrived
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
             if ended.done():
                 # What was confirmed before it went has still to be told.
                 await asyncio.wait(tasks, timeout=ENDING)

@@ -9,7 +9,7 @@ from typing import Any
 
 from fairlead.aio.database import AsyncDatabase
 from fairlead.aio.queue import AsyncQueue
-from fairlead.errors import DatabaseError, MessageLeased, QueueNotFound
+from fairlead.errors import FairleadError, MessageLeased, QueueNotFound
 from fairlead.relay import waiter_orders as orders
 from fairlead.relay.waiter import Front, bound, now, refused, told
 from fairlead.relay.waiter_orders import HandingOver, Order, Waiting
@@ -82,7 +82,7 @@ class AsyncWaiter(Front):
         chosen = [(e["Id"], one) for e, one in zip(Entries, made, strict=True) if one.send]
         try:
             stored = await self._store(QueueUrl, [one for _, one in chosen])
-        except DatabaseError as error:
+        except FairleadError as error:
             if not straight:
                 raise
             return orders.whole(

@@ -68,8 +68,11 @@ class Destination(Protocol):
     ahead: float
     """Seconds before its due time at which a message may be handed over, because the destination
     keeps the rest of its delay; 0: not before."""
-    most: int
-    """How many messages it is given at once, at most."""
+
+    @property
+    def most(self) -> int:
+        """How many messages it is given at once, at most: it may change with what it can take."""
+        ...
 
     async def hand_over(self, parcels: Sequence[Parcel], now_us: int) -> Sequence[Outcome]:
         """Hand them over, in this order where the destination has one, and say what became of

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice, repeat
@@ -24,7 +24,7 @@ from typing import Any
 
 from fairlead.relay import dynamo_errors as errors
 from fairlead.relay import dynamo_sending as sending
-from fairlead.relay.destination import DestinationError, Later, Never
+from fairlead.relay.destination import DestinationError, Never
 from fairlead.relay.dynamo_items import (
     CLAIM,
     CLAIMED_UNTIL,
@@ -56,6 +56,8 @@ class Drained:
     """Why it ended before its end: poll again soon."""
     again_at: float | None = None
     """When the first claim of another drain ends, which may be dead."""
+    before: float = 0.0
+    """It looked at what is due before this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +91,14 @@ class Drain:
 
     def poll(self, queue: str, stop: Event | None = None) -> Drained:
         """Hand over what is due within the horizon. ``stop`` ends it after the batch in hand."""
-        drained = Drained()
-        url = self._url(queue)
-        due = self._due(queue, drained)
+        # A FIFO queue takes no delay with a message: nothing goes there before its time.
+        drained = Drained(before=self._clock() + (0 if fifo(queue) else HORIZON))
         with ThreadPoolExecutor(AT_ONCE, f"drain {queue}") as pool:
-            self._settle(queue)
+            self._settle(queue, drained, pool)
+            if drained.trouble is not None:  # else what is owed would be found, and sent again
+                return drained
+            url = self._url(queue)
+            due = self._due(queue, drained)
             while not (stop is not None and stop.is_set()):
                 try:
                     some = list(islice(due, AT_ONCE))
@@ -112,16 +117,16 @@ class Drain:
 
     def _url(self, queue: str) -> str:
         try:
-            return self._sqs.get_queue_url(QueueName=queue)["QueueUrl"]
+            answer = self._sqs.get_queue_url(QueueName=queue)
         except errors.ERRORS as error:
             raise DestinationError(errors.explained(error, f"SQS queue {queue!r}")) from error
+        return errors.member(answer, "QueueUrl", f"SQS queue {queue!r}")
 
     # --- found ------------------------------------------------------------------------------------
     def _due(self, queue: str, drained: Drained) -> Iterator[_Found]:
-        # A FIFO queue takes no delay with a message: nothing goes there before its time.
-        before = self._clock() + (0 if fifo(queue) else HORIZON)
         names = f"job_id, perform_at, {CLAIMED_UNTIL}"
-        for page in pages(self._dynamodb, queue, before=before, ProjectionExpression=names):
+        found = pages(self._dynamodb, queue, before=drained.before, ProjectionExpression=names)
+        for page in found:
             for one in page["Items"]:
                 until = float(one.get(CLAIMED_UNTIL, {"N": "0"})["N"])
                 if until < self._clock():
@@ -171,7 +176,7 @@ class Drain:
                 failed.append(message.job_id)
         self._on_step("sent", sent)
         drained.sent += len(sent)
-        drained.rescheduled += sum(pool.map(self._delete, repeat(queue), sent, repeat(claim)))
+        self._delete_all(queue, dict.fromkeys(sent, claim), drained, pool)
         list(pool.map(self._release, repeat(queue), failed, repeat(claim)))
         self._on_step("deleted", sent)
 
@@ -200,9 +205,11 @@ class Drain:
                 },
                 ReturnValues="ALL_NEW",
             )
-            return read(answer["Attributes"], now)
+            return read(errors.member(answer, "Attributes", f"DynamoDB table {queue!r}"), now)
         except Unreadable as error:
             return error
+        except DestinationError as error:
+            return str(error)
         except errors.ERRORS as error:
             if code_of(error) == errors.CONDITION:
                 return None
@@ -211,16 +218,26 @@ class Drain:
     def _send(
         self, queue: str, url: str, messages: Sequence[Waiting], began: float
     ) -> Sequence[sending.Answer]:
-        now = self._clock()
-        if now - began > self._claim_seconds / 2:  # this process was asleep: another may have them
-            late = Later("it was claimed too long ago to be sent now", down=True)
-            return [sending.Answer(late, perhaps=True)] * len(messages)
-        group = self._group if fifo(queue) else None
-        entries = [sending.entry(i, one, now, group) for i, one in enumerate(messages)]
-        return sending.send(self._sqs, url, entries)
+        def in_time() -> bool:
+            return self._clock() - began <= self._claim_seconds / 2
 
-    def _delete(self, queue: str, job_id: str, claim: str) -> bool:
-        """Was it put again meanwhile?"""
+        now, group = self._clock(), self._group if fifo(queue) else None
+        entries = [sending.entry(i, one, now, group) for i, one in enumerate(messages)]
+        return sending.send(self._sqs, url, entries, in_time)
+
+    def _delete_all(
+        self, queue: str, sent: Mapping[str, str], drained: Drained, pool: ThreadPoolExecutor
+    ) -> None:
+        """``sent``: the jobs, and the claims under which they were sent."""
+        for answer in pool.map(self._delete, repeat(queue), sent, sent.values()):
+            if isinstance(answer, str):
+                drained.trouble = answer
+            else:
+                drained.rescheduled += answer
+
+    def _delete(self, queue: str, job_id: str, claim: str) -> bool | str:
+        """Was it put again meanwhile? A text if DynamoDB fails; then it is owed."""
+        self._owed[queue, job_id] = claim
         try:
             self._dynamodb.delete_item(
                 TableName=queue,
@@ -229,16 +246,19 @@ class Drain:
                 ExpressionAttributeValues={":claim": {"S": claim}},
             )
         except errors.ERRORS as error:
-            if code_of(error) == errors.CONDITION:
-                return True
-            self._owed[queue, job_id] = claim
-        return False
+            if code_of(error) != errors.CONDITION:
+                why = errors.explained(error, f"DynamoDB table {queue!r}")
+                return f"job {job_id!r} was sent and cannot be deleted: {why}"
+            again = True
+        else:
+            again = False
+        self._owed.pop((queue, job_id), None)
+        return again
 
-    def _settle(self, queue: str) -> None:
+    def _settle(self, queue: str, drained: Drained, pool: ThreadPoolExecutor) -> None:
         """Delete what an earlier poll has sent and could not delete."""
-        for owed, claim in list(self._owed.items()):
-            if owed[0] == queue and self._owed.pop(owed, None) is not None:
-                self._delete(queue, owed[1], claim)
+        owed = {id: claim for (name, id), claim in list(self._owed.items()) if name == queue}
+        self._delete_all(queue, owed, drained, pool)
 
     def _release(self, queue: str, job_id: str, claim: str) -> None:
         try:

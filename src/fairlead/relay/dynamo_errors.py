@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from botocore import exceptions as raised  # pyright: ignore[reportMissingTypeStubs]
+from botocore.parsers import (  # pyright: ignore[reportMissingTypeStubs]
+    ResponseParserError,
+)
 
 from fairlead.relay.destination import DestinationError
 from fairlead.relay.sqs_entries import THROTTLED
 from fairlead.relay.sqs_trouble import FORBIDDEN, NO_QUEUE, code_of
 
-ERRORS: tuple[type[Exception], ...] = (raised.ClientError, raised.BotoCoreError)
+ERRORS: tuple[type[Exception], ...] = (
+    raised.ClientError,
+    raised.BotoCoreError,
+    ResponseParserError,
+)
 CONDITION = "ConditionalCheckFailedException"
 NO_TABLE = "ResourceNotFoundException"
 EXISTS = "ResourceInUseException"
 _CAPACITY = "ProvisionedThroughputExceededException"  # DynamoDB's own word for it
+# A policy's word about one table. That credentials have expired says nothing about any.
+_DENIED = frozenset(("AccessDenied", "AccessDeniedException", "NotAuthorized"))
 # Raised before a request has left: nothing can have happened at the other end.
 _NOT_ASKED: tuple[type[Exception], ...] = (
     raised.NoCredentialsError,
@@ -31,6 +41,21 @@ _NOT_ASKED: tuple[type[Exception], ...] = (
 
 def throttled(error: Exception) -> bool:
     return code_of(error) == _CAPACITY or code_of(error) in THROTTLED
+
+
+def not_ours(error: Exception) -> bool:
+    """Is the table gone, or one that we may not look at?"""
+    return code_of(error) == NO_TABLE or code_of(error) in _DENIED
+
+
+def member(answer: Mapping[str, Any], name: str, what: str) -> Any:
+    """A part that AWS never leaves out. To boto3 the page of a proxy is an empty answer."""
+    if name not in answer:
+        raise DestinationError(
+            f"{what}: what answered is not AWS, for there is no {name} in it. Look at the "
+            "endpoint's URL, and at what is between here and there"
+        )
+    return answer[name]
 
 
 def certain(error: Exception) -> bool:

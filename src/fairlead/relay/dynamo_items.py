@@ -155,6 +155,22 @@ def job(text: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", text)
 
 
+def own_id(body: Mapping[str, Any], queue: str, job_id: str | None) -> str:
+    """The gem deletes by the body's job_id, and sends to its queue_name: they must be right."""
+    own = body.get("job_id")
+    if not isinstance(own, str) or not own or job_id not in (None, own):
+        raise InvalidArgument(
+            f"the job's own job_id is {own!r}: it must be a text, and the one that is given, since "
+            "the gem deletes by it. Without the gem make the store with gem=False"
+        )
+    if body.get("queue_name") != queue:
+        raise InvalidArgument(
+            f"the job's queue_name is {body.get('queue_name')!r}, not {queue!r}: the gem sends to "
+            "the queue that it names. Without the gem make the store with gem=False"
+        )
+    return own
+
+
 def _no_constant(word: str) -> Any:
     raise ValueError(word)
 
@@ -232,7 +248,8 @@ def _body(stored: Mapping[str, Any] | None) -> str:
 
 
 def text(stored: Mapping[str, Any]) -> str:
-    """A value of DynamoDB's as JSON. Numbers keep every digit."""
+    """A value of DynamoDB's as JSON. Numbers keep every digit. Its maps and sets have no order:
+    they are sorted, so that the same item is the same text whenever it is read."""
     [(kind, held)] = stored.items()
     match kind:
         case "S":
@@ -244,12 +261,13 @@ def text(stored: Mapping[str, Any]) -> str:
         case "L":
             return f"[{','.join(text(one) for one in held)}]"
         case "SS":
-            return json.dumps(held, ensure_ascii=False)
+            return json.dumps(sorted(held), ensure_ascii=False)
         case "NS":
-            return f"[{','.join(held)}]"
+            return f"[{','.join(sorted(held))}]"
         case "M":
             members = (
-                f"{json.dumps(n, ensure_ascii=False)}:{text(one)}" for n, one in held.items()
+                f"{json.dumps(n, ensure_ascii=False)}:{text(one)}"
+                for n, one in sorted(held.items())
             )
             return f"{{{','.join(members)}}}"
         case _:
@@ -265,5 +283,11 @@ def _attribute(name: str, parts: Mapping[str, Any]) -> dict[str, Any]:
     for part, stored in parts.items():
         if part not in _CAMEL:
             raise Unreadable(f"its attribute {name!r} has a {part!r}, which SQS does not take")
-        [found[_CAMEL[part]]] = stored.values()
+        [held] = stored.values()
+        wanted, said = (bytes, "not binary") if part == "binary_value" else (str, "no text")
+        if not isinstance(held, wanted):  # Ruby's nil, say
+            raise Unreadable(f"its attribute {name!r} has a {part} that is {said}")
+        found[_CAMEL[part]] = held
+    if "DataType" not in found:
+        raise Unreadable(f"its attribute {name!r} has no data_type")
     return found

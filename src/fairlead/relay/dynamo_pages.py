@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from fairlead.relay import dynamo_errors as errors
 from fairlead.relay.dynamo_items import INDEX, SCHEDULER
 
 
@@ -31,8 +32,10 @@ def pages(
         "ExpressionAttributeValues": values,
         **more,
     }
+    wanted = "Count" if more.get("Select") == "COUNT" else "Items"
     while True:
         page = dynamodb.query(**asked)
+        errors.member(page, wanted, f"DynamoDB table {queue!r}")
         yield page
         if "LastEvaluatedKey" not in page:
             return

@@ -17,6 +17,7 @@ log = logging.getLogger("fairlead.relay")
 
 EVERY = 300.0  # seconds, as the gem's
 MARGIN = 60.0  # of the horizon, for a poll to get through
+NAP = 0.5  # seconds that a signal may go unheard
 LONGEST = 60.0  # seconds between two tries where something fails
 
 
@@ -32,13 +33,14 @@ def check_period(every: float) -> float:
 
 
 class Rounds:
-    """``poll`` does one round of a table; ``next_at`` says when its next message is due, for tables
-    whose messages cannot be sent before; ``tables`` says which there are, time and again."""
+    """``poll`` does one round of a table; ``next_at`` says when its first message is due that the
+    round did not look at, for tables whose messages cannot be sent before; ``tables`` says
+    which there are, time and again."""
 
     def __init__(
         self,
         poll: Callable[[str, threading.Event], Drained],
-        next_at: Callable[[str], float | None],
+        next_at: Callable[[str, float], float | None],
         tables: Callable[[], Sequence[str]],
         every: float,
         stop: threading.Event,
@@ -59,13 +61,20 @@ class Rounds:
             failures = 0
             while not self._stop.is_set():
                 failures = 0 if self._look() else failures + 1
-                self._stop.wait(self._pause(failures) if failures else self._every)
+                self._sleep(self._pause(failures) if failures else self._every)
         finally:
             self._stop.set()
             for thread in self._threads.values():
                 thread.join()
         if self._broken:
             raise self._broken[0]
+
+    def _sleep(self, seconds: float) -> None:
+        """In naps: a signal can reach the process in another thread, and Python's handler of it
+        runs in the main thread, when that is awake."""
+        until = time.monotonic() + seconds
+        while not self._stop.is_set() and (left := until - time.monotonic()) > 0:
+            self._stop.wait(min(left, NAP))
 
     def _look(self) -> bool:
         """Which tables are there now?"""
@@ -101,17 +110,21 @@ class Rounds:
 
     def _round(self, queue: str) -> float | None:
         """Seconds until the next; None if this one failed."""
+        began = self._clock()
         try:
             drained = self._poll(queue, self._stop)
-            due = self._next_at(queue)
+            due = self._next_at(queue, drained.before)
         except DestinationError as error:
             log.warning("%s", str(error), extra={"queue": queue})
             return None
         _tell(queue, drained)
         if drained.trouble is not None:
             return None
+        now = self._clock()
         times = [at for at in (due, drained.again_at) if at is not None]
-        return min([self._every, *(max(at - self._clock(), 0.0) + 0.05 for at in times)])
+        # From its beginning, or a long poll would make late what only the next one finds.
+        rest = min(max(began + self._every - now, 0.0), self._every)
+        return min([rest, *(max(at - now, 0.0) + 0.05 for at in times)])
 
     def _pause(self, failures: int) -> float:
         longest = min(self._every, LONGEST, 2.0 ** min(failures - 1, 10))

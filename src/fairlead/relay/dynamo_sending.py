@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fairlead.relay import dynamo_errors as errors
@@ -32,17 +33,27 @@ def entry(place: int, message: Waiting, now: float, group: str | None) -> Entry:
         # Rounded up, so that it is not early; overdue is at once.
         fields["DelaySeconds"] = min(max(math.ceil(perform_at - now), 0), HORIZON)
     else:  # a FIFO queue has no delays of single messages; but it knows what it was sent before
-        what = f"{message.job_id}\0{perform_at!r}".encode()
-        fields["MessageDeduplicationId"] = hashlib.sha256(what).hexdigest()
+        fields["MessageDeduplicationId"] = _fingerprint(message)
         fields["MessageGroupId"] = group
     return Entry(place, fields, contents.size(message.body, message.attributes))
 
 
-def send(sqs: Any, url: str, entries: Sequence[Entry]) -> list[Answer]:
-    """Send them; what became of each, in their order. Nothing of AWS's is raised."""
+def _fingerprint(message: Waiting) -> str:
+    """The same for the same message. What was put again with another body is another one."""
+    what = [message.job_id, message.at.timestamp(), message.body, message.attributes]
+    text = json.dumps(what, sort_keys=True, default=bytes.hex)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def send(sqs: Any, url: str, entries: Sequence[Entry], in_time: Callable[[], bool]) -> list[Answer]:
+    """Send them; what became of each, in their order. Nothing of AWS's is raised. They may be many
+    calls: when it is no longer ``in_time`` the rest is not sent."""
     found: list[Answer] = []
     waiting = batches(entries)
     while waiting:
+        if not in_time():  # SQS was slow, or this process asleep: another may have them
+            late = Answer(Later("it was claimed too long ago to be sent now", down=True))
+            return [*found, *(late for batch in waiting for _ in batch)]
         batch = waiting.pop(0)
         try:
             answer = sqs.send_message_batch(QueueUrl=url, Entries=[one.fields for one in batch])

@@ -38,6 +38,7 @@ from fairlead.relay.dynamo_items import (
     item,
     job,
     key,
+    own_id,
     read,
     table_name,
 )
@@ -58,7 +59,7 @@ class Summary:
     waiting: int
     soon: int  # of them, due within the 15 minutes that SQS can keep
     overdue: int  # of those, due before now
-    oldest: datetime | None
+    oldest: datetime | None  # also None if that is no time
 
 
 class DynamoStore:
@@ -66,7 +67,7 @@ class DynamoStore:
 
     ``gem``: bodies are jobs of Active Job, which the gem can read, too. False: they are any text;
     then the gem must not drain the tables: it breaks on such items, and loses those before them.
-    ``claim``: seconds that a drain has for ten messages; longer than one call of ``sqs`` can take.
+    ``claim``: seconds that a drain has for ten messages; twice what one call of ``sqs`` can take.
     ``group``: the MessageGroupId at FIFO queues."""
 
     def __init__(
@@ -113,7 +114,7 @@ class DynamoStore:
         try:
             while True:
                 page = self._dynamodb.list_tables(**asked)
-                names += page["TableNames"]
+                names += errors.member(page, "TableNames", "DynamoDB")
                 if "LastEvaluatedTableName" not in page:
                     break
                 asked["ExclusiveStartTableName"] = page["LastEvaluatedTableName"]
@@ -124,15 +125,19 @@ class DynamoStore:
     def _is_ours(self, name: str) -> bool:
         try:
             return has_layout(self._describe(name))
-        except DestinationError as error:  # another's, which we may not even look at
+        except DestinationError as error:
+            cause = error.__cause__
+            if not isinstance(cause, Exception) or not errors.not_ours(cause):
+                raise  # it may be ours: whoever drained it must not stop
             log.debug("%s", str(error))
             return False
 
     def _describe(self, queue: str) -> Mapping[str, Any]:
         try:
-            return self._dynamodb.describe_table(TableName=table_name(queue))["Table"]
+            answer = self._dynamodb.describe_table(TableName=table_name(queue))
         except errors.ERRORS as error:
             raise errors.of_table(error, queue) from error
+        return errors.member(answer, "Table", f"DynamoDB table {queue!r}")
 
     # --- what waits -------------------------------------------------------------------------------
     def put(
@@ -151,7 +156,7 @@ class DynamoStore:
         due = check.instant(at, "at") / 1_000_000
         if self._gem:
             body = job(body)
-            job_id = _own_id(body, queue, job_id)
+            job_id = own_id(body, queue, job_id)
             attributes = ACTIVE_JOB if attributes is None else attributes
         elif not isinstance(body, str):
             raise InvalidArgument(f"with gem=False the body is a text, not {type(body).__name__}")
@@ -176,6 +181,7 @@ class DynamoStore:
         epoch. What SQS can wait for itself (900 seconds, a FIFO queue none) goes there, the rest
         to the table. The same ``JobId`` replaces what waits."""
         queue = QueueUrl.rstrip("/").rsplit("/", 1)[-1]
+        told = more.get("DelaySeconds") is not None or (At is not None and not fifo(queue))
         at, delay = self._when(At, more)
         if delay > (0 if fifo(queue) else HORIZON):
             attributes: Any = more.pop("MessageAttributes", {})
@@ -183,8 +189,10 @@ class DynamoStore:
                 names = ", ".join(sorted(more))
                 raise InvalidArgument(f"{names}: the gem's tables have no place for it")
             return {"MessageId": self.put(queue, MessageBody, at, JobId, attributes)}
-        if delay:
+        if told:  # also 0: else the queue's own delay would apply
             more["DelaySeconds"] = delay
+        if JobId is not None:
+            table_name(queue)  # an error must come before the message is sent
         answer = self._sqs.send_message(QueueUrl=QueueUrl, MessageBody=MessageBody, **more)
         if JobId is not None:
             self._supersede(queue, JobId)
@@ -246,12 +254,11 @@ class DynamoStore:
     def summary(self, queue: str) -> Summary:
         now = self._clock()
         [first] = [*next(self._pages(queue, Limit=1))["Items"], None][:1]
-        oldest = None if first is None else float(first["perform_at"]["N"])
         return Summary(
             waiting=self._count(queue, None),
             soon=self._count(queue, now + HORIZON),
             overdue=self._count(queue, now),
-            oldest=None if oldest is None else datetime.fromtimestamp(oldest, UTC),
+            oldest=None if first is None else _moment(first["perform_at"]["N"]),
         )
 
     def _count(self, queue: str, before: float | None) -> int:
@@ -286,25 +293,17 @@ class DynamoStore:
         )
         rounds.run()
 
-    def _next_at(self, queue: str) -> float | None:
+    def _next_at(self, queue: str, since: float) -> float | None:
         """When the first message becomes due that SQS could not be given before."""
         if not fifo(queue):
             return None
-        page = next(self._pages(queue, since=self._clock(), Limit=1))
+        page = next(self._pages(queue, since=since, Limit=1))
         return float(page["Items"][0]["perform_at"]["N"]) if page["Items"] else None
 
 
-def _own_id(body: Mapping[str, Any], queue: str, job_id: str | None) -> str:
-    """The gem deletes by the body's job_id, and sends to its queue_name: they must be right."""
-    own = body.get("job_id")
-    if not isinstance(own, str) or not own or job_id not in (None, own):
-        raise InvalidArgument(
-            f"the job's own job_id is {own!r}: it must be a text, and the one that is given, since "
-            "the gem deletes by it. Without the gem make the store with gem=False"
-        )
-    if body.get("queue_name") != queue:
-        raise InvalidArgument(
-            f"the job's queue_name is {body.get('queue_name')!r}, not {queue!r}: the gem sends to "
-            "the queue that it names. Without the gem make the store with gem=False"
-        )
-    return own
+def _moment(seconds: str) -> datetime | None:
+    """None: no time that anybody means; they are milliseconds, perhaps."""
+    try:
+        return datetime.fromtimestamp(float(seconds), UTC)
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -12,12 +12,14 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from fairlead.aio.database import AsyncDatabase, connect_async
+from fairlead.aio.running import be_patient
 from fairlead.encoded import Json
-from fairlead.errors import ChannelFull, DatabaseError, FairleadError, QueueNotFound
+from fairlead.errors import ChannelFull, DatabaseError, FairleadError, QueueNotFound, SchemaOutdated
 from fairlead.relay.destination import DestinationError, Later, Never, Outcome, Parcel
 from fairlead.values import EPOCH, Send
 
 ONCE_FOR = 86_400.0
+WITHIN = 20.0  # seconds for an answer; what was sent and not heard of is sent again, once
 
 
 class FairleadDestination:
@@ -53,7 +55,11 @@ class FairleadDestination:
         try:
             await self._queue.send_many([self._copy(parcel) for parcel in parcels])
         except QueueNotFound:
-            return Later(f"there is no queue {self._queue.name!r} there: create it", down=True)
+            how = f"fairlead queue create {self._queue.name} --db '{self._db.target.shown}'"
+            return Later(f"there is no queue {self._queue.name!r} there: {how}", down=True)
+        except SchemaOutdated:
+            how = f"fairlead migrate --db '{self._db.target.shown}'"
+            return Later(f"Fairlead's tables are missing or out of date there: {how}", down=True)
         except DatabaseError as error:
             return Later(str(error), down=True)
         except ChannelFull as error:
@@ -88,4 +94,6 @@ def destination_for(address: str) -> FairleadDestination:
         raise DestinationError(
             f"there is no file {file}: correct the path, or create it with its queue first"
         )
-    return FairleadDestination(connect_async(url, pool_size=4), queue, own=True)
+    db = connect_async(url, pool_size=4)
+    be_patient(db.runner, WITHIN)
+    return FairleadDestination(db, queue, own=True)

@@ -14,12 +14,12 @@ from typing import Any, cast
 
 from fairlead.aio.queue import AsyncQueue
 from fairlead.aio.waking import AsyncTicket, AsyncWaker, sleep
-from fairlead.errors import DatabaseError, QueueNotFound
+from fairlead.errors import DatabaseError, FairleadError, QueueNotFound
 from fairlead.polling import Pace
 from fairlead.relay.destination import Destination, Later, Never, Outcome, Parcel
 from fairlead.relay.waves import Waves
 from fairlead.retrying import absence
-from fairlead.values import EPOCH, Message
+from fairlead.values import EPOCH, Message, moment
 
 log = logging.getLogger("fairlead.relay")
 LONG = 5.0  # seconds after an error that should not be
@@ -27,7 +27,10 @@ EARLY = 1.0  # seconds between two looks for what may go early
 PROMOTED = 1000  # messages of such a look, at most
 FLIGHTS = 4  # batches on their way at once
 PAUSE = (0.1, 30.0)  # seconds without a try while the destination is down: first, longest
+PROBES = 3  # tries of one message while the destination is down: then another one's turn has come
 AGAIN = (1.0, 60.0)  # seconds until a message that was turned away is tried again: first, longest
+REASON = 1000  # characters of why it is down
+TELL = 30.0  # seconds after which the same is told again
 TROUBLE = "relay:trouble"  # the name under which it is remembered, for `fairlead relay status`
 
 
@@ -67,6 +70,10 @@ class Route:
         self._pace = Pace()
         self._promote_at = 0.0
         self._downs = 0  # in a row
+        self._probe = (0, 0)  # the message that is tried while it is down, and how often it was
+        self._since = 0  # when it went down
+        self._told: str | None = ""  # of its trouble, for `fairlead relay status`: nothing yet
+        self._tell_at = 0.0
         self._absences = 0
         self._flights: set[asyncio.Task[None]] = set()
 
@@ -85,13 +92,16 @@ class Route:
             while not self._stopping.is_set():
                 try:
                     await self._step()
+                except asyncio.CancelledError:
+                    self._cut()  # who waits for them was told to leave
+                    raise
                 except Exception as error:
                     self._absences += 1
                     known = isinstance(error, (DatabaseError, QueueNotFound))
                     why = None if known else error  # a mistake of ours
-                    if not known or str(error) != said:
-                        log.warning("queue %s: %s", self.queue.name, error, exc_info=why)
-                    said = str(error)
+                    before, said = said, str(error)  # (whoever keeps log records keeps no error)
+                    if not known or said != before:
+                        log.warning("queue %s: %s", self.queue.name, said, exc_info=why)
                     await self._sleep(absence(self._absences) if known else LONG)
                 else:
                     self._absences, said = 0, ""
@@ -104,19 +114,21 @@ class Route:
             if self._flights:
                 await asyncio.wait(self._flights)
         finally:
-            for flight in self._flights:
-                flight.cancel()  # its messages come back when their leases end
+            self._cut()
             if self._ticket is not None:
                 await self._ticket.leave()
             await self.destination.close()
 
+    def _cut(self) -> None:
+        for flight in self._flights:
+            flight.cancel()  # its messages come back when their leases end
+
     async def _step(self) -> None:
-        n = self.destination.most
-        if self.down is not None:
+        probing = self.down is not None
+        if probing:
             if self._flights:
                 await asyncio.wait(self._flights)
             await self._sleep(self._pause())
-            n = 1  # enough to see whether it is back
         elif len(self._flights) >= FLIGHTS:
             await asyncio.wait(self._flights, return_when=asyncio.FIRST_COMPLETED)
             return
@@ -125,16 +137,34 @@ class Route:
         if self._ahead and time.monotonic() >= self._promote_at:
             promoted = await self.queue.promote(self._ahead, limit=PROMOTED)
             self._promote_at = 0.0 if promoted == PROMOTED else time.monotonic() + EARLY
+        n = self.destination.most
+        if probing:  # enough to see whether it is back; or one, and one instead of it
+            n = 1 if self._probe[1] < PROBES else 2
         messages = await self.queue.receive(n, lease=self._lease)
         if not messages:
             await self._rest(messages.retry_after)
             return
         self._pace = Pace()
-        flight = asyncio.create_task(self._fly([parcel(message) for message in messages]))
+        chosen = [await self._chosen(messages)] if probing else messages
+        flight = asyncio.create_task(self._fly([parcel(message) for message in chosen]))
         self._flights.add(flight)
         flight.add_done_callback(self._landed)
         if self.down is not None:
             await asyncio.wait([flight])
+
+    async def _chosen(self, messages: Sequence[Message]) -> Message:
+        """One to try it with. After some tries another one, if there is one, and the first has to
+        wait: it may be that message's fault that all seems to be down."""
+        before, tries = self._probe
+        others = [message for message in messages if message.id != before]
+        chosen = others[0] if tries >= PROBES and others else messages[0]
+        for message in messages:
+            if message.id == before and message is not chosen:
+                await self._defer(parcel(message), Later(self.down or "it was tried in vain"))
+            elif message is not chosen:
+                await self._release([message])
+        self._probe = (chosen.id, tries + 1 if chosen.id == before else 1)
+        return chosen
 
     async def _rest(self, retry_after: float | None) -> None:
         """Nothing is due: sleep until the database says something, or it is time to look again."""
@@ -239,12 +269,13 @@ class Route:
         self.counts.later += 1
         tries = tries_of(parcel.message)
         delay = random.uniform(0.5, 1) * min(AGAIN[0] * 2 ** min(tries, 10), AGAIN[1])
-        memo = {"due": parcel.due_us, "tries": tries + 1}
+        until = self._clock() + int(delay * 1_000_000)
+        memo = {"due": parcel.due_us, "tries": tries + 1, "until": until}
         log.warning(
             "message %d of queue %s has to wait %.1f s: %s",
             parcel.message.id, self.queue.name, delay, outcome.reason,
         )  # fmt: skip
-        await self._insist(lambda: self.queue.defer([parcel.message], delay, memo=memo))
+        await self._insist(lambda: self.queue.defer([parcel.message], at=moment(until), memo=memo))
 
     async def _release(self, messages: Sequence[Message]) -> None:
         if messages:
@@ -262,39 +293,54 @@ class Route:
                 raise
             except DatabaseError as error:
                 attempt += 1
-                log.warning("queue %s: %s", self.queue.name, error)
+                log.warning("queue %s: %s", self.queue.name, str(error))
                 await asyncio.sleep(absence(attempt))
 
     # --- up and down ----------------------------------------------------------------------------
     async def _noticed(self, outcomes: Sequence[Outcome]) -> None:
         # (In one line: for logs and tables.)
         reasons = [
-            " ".join(one.reason.split()) for one in outcomes if isinstance(one, Later) and one.down
+            " ".join(one.reason.split())[:REASON]
+            for one in outcomes
+            if isinstance(one, Later) and one.down
         ]
+        where, name = self.destination.shown, self.queue.name
         if reasons:
             self._downs += 1
-            if self.down != reasons[0]:
-                where, name = self.destination.shown, self.queue.name
-                log.error("%s is down for queue %s: %s", where, name, reasons[0])
-                await remember(self.queue, reasons[0])
-            self.down = reasons[0]
-        elif self.down is not None and any(one is None for one in outcomes):
-            log.info("%s is back for queue %s", self.destination.shown, self.queue.name)
-            self.down, self._downs = None, 0
-            await remember(self.queue, None)
+            before, self.down = self.down, reasons[0]
+            if before is None:
+                self._since = self._clock()
+            if self.down != before:
+                log.error("%s is down for queue %s: %s", where, name, self.down)
+            await self._tell(self.down)
+        elif any(one is None for one in outcomes):
+            if self.down is not None:
+                log.info("%s is back for queue %s", where, name)
+                self.down, self._downs, self._probe = None, 0, (0, 0)
+            await self._tell(None)
+
+    async def _tell(self, trouble: str | None) -> None:
+        """The first time, when it changes, and from time to time: another relay of this queue may
+        have told the contrary, and died."""
+        now = time.monotonic()
+        if trouble != self._told or now >= self._tell_at:
+            self._told, self._tell_at = trouble, now + TELL
+            await remember(self.queue, trouble, self._since)
 
 
-async def remember(queue: AsyncQueue, trouble: str | None) -> None:
+async def remember(queue: AsyncQueue, trouble: str | None, since_us: int = 0) -> None:
     """For people who look; it must stop nothing."""
-    with contextlib.suppress(DatabaseError, QueueNotFound):
-        await queue.remember(TROUBLE, trouble and {"reason": trouble}, keep=86_400)
+    with contextlib.suppress(FairleadError):
+        value = trouble and {"reason": trouble, "since": since_us}
+        await queue.remember(TROUBLE, value, keep=86_400)
 
 
 def parcel(message: Message) -> Parcel:
-    due = _memo(message).get("due")
-    if due is None:
-        due = (message.due_at - EPOCH) // timedelta(microseconds=1)
-    return Parcel(message, due)
+    """When it was turned away its due time is a pause, and the one that counts is in its memo:
+    unless somebody has rescheduled it meanwhile."""
+    memo = _memo(message)
+    due = (message.due_at - EPOCH) // timedelta(microseconds=1)
+    return Parcel(message, memo["due"] if memo.get("until") == due else due)
 
 
 def tries_of(message: Message) -> int:

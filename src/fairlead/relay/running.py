@@ -8,22 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
 from fairlead.aio.database import AsyncDatabase
+from fairlead.aio.running import be_patient
 from fairlead.errors import DatabaseError, InvalidArgument, QueueNotFound
-from fairlead.relay.addresses import address_of, check, open_destination
+from fairlead.relay.addresses import (
+    address_of,
+    check,
+    check_other,
+    expanded,
+    open_destination,
+)
 from fairlead.relay.destination import Destination, DestinationError
+from fairlead.relay.presence import show_presence
 from fairlead.relay.route import Counts, Route, remember
 from fairlead.worker.upkeep import Upkeep
 
 log = logging.getLogger("fairlead.relay")
+PATIENCE = 10.0  # seconds for an answer of the database, or more if leases are long
 LOOK = 5.0  # seconds after which a new queue, or a changed destination, is noticed …
 GLANCE = 50  # … among the queues without one: so many of them at a time
-GRACE = 40.0  # seconds for what is on its way when we are stopped: longer than any hand-over takes
+GRACE = 40.0  # seconds for what is on its way when we are stopped: what takes longer comes again
 SET = 60.0  # seconds after which the database's clock is read again
 
 
@@ -32,7 +42,9 @@ class Relay:
 
     Without ``destinations`` each queue's own ``meta`` says where its messages go, and changes are
     noticed; ``queues`` picks some of them. ``schedules``: also send what schedules have due, and
-    keep the database tidy, as a worker does. ``ahead``: hand over at most so many seconds early."""
+    keep the database tidy, as a worker does. ``ahead``: hand over at most so many seconds early.
+    A connection of ``db`` that does not answer in 10 s, or half a lease, is given up: do not share
+    it with calls that take longer."""
 
     def __init__(
         self,
@@ -86,26 +98,30 @@ class Relay:
 
     async def run(self) -> None:
         """Until ``stop``. A database that is away is waited for."""
-        upkeep = asyncio.create_task(Upkeep(self.db).run()) if self._schedules else None
+        # One that says nothing is given up before our leases end.
+        be_patient(self.db.runner, max(PATIENCE, self._lease / 2))
+        beside = [asyncio.create_task(show_presence(self.db))]
+        if self._schedules:
+            beside.append(asyncio.create_task(Upkeep(self.db).run()))
         try:
             while not self._stopping.is_set():
                 try:
                     await self._look()
                     self.ready = True
                 except DatabaseError as error:
-                    log.warning("the relay has to wait for its database: %s", error)
+                    log.warning("the relay has to wait for its database: %s", str(error))
                 await self._sleep(LOOK if self.ready else 1.0)
         finally:
             self.stop()
-            if upkeep is not None:
-                upkeep.cancel()
-                await asyncio.gather(upkeep, return_exceptions=True)
-            await self._land()
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+            await self._land(self._running.values())
 
-    async def _land(self) -> None:
-        if not self._running:
+    async def _land(self, routes: Collection[asyncio.Task[None]]) -> None:
+        if not routes:
             return
-        _, late = await asyncio.wait(self._running.values(), timeout=GRACE)
+        _, late = await asyncio.wait(routes, timeout=GRACE)
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
@@ -151,7 +167,7 @@ class Relay:
         self._where.pop(name, None)
         if route is not None and task is not None:
             route.stop()
-            await asyncio.wait([task])
+            await self._land([task])
             self._past.append(route.counts)
             log.info("queue %s no longer goes to %s", name, route.destination.shown)
 
@@ -163,7 +179,7 @@ class Relay:
                 if self._wrong.get(name) != str(error):
                     self._wrong[name] = str(error)
                     log.error("queue %s is not relayed: %s", name, error)
-                    await remember(self.db.queue(name), str(error))
+                    await remember(self.db.queue(name), str(error), self.now())
                 self._where.pop(name, None)
                 return
         if self._wrong.pop(name, None) is not None:
@@ -176,10 +192,8 @@ class Relay:
         self._running[name] = asyncio.create_task(route.run())
 
     def _open(self, address: str, queue: str) -> Destination:
-        found = open_destination(address, queue)
-        if found.shown == f"{self.db.target.shown}#{queue}":
-            raise DestinationError(f"{found.shown} is the queue itself: name another one")
-        return found
+        check_other(expanded(address, os.environ), queue, self.db.target.shown)
+        return open_destination(address, queue)
 
     # --- the clock ------------------------------------------------------------------------------
     def now(self) -> int:

@@ -14,8 +14,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from fairlead.relay.async_waiter import AsyncWaiter
@@ -23,6 +25,7 @@ from fairlead.relay.destination import Later, Never, Outcome, Parcel
 from fairlead.relay.sqs_client import Address, client_for
 from fairlead.relay.sqs_entries import OLD_LIMIT, Entry, answered, batches, entry, judged, streams
 from fairlead.relay.sqs_trouble import TOO_LONG, code_of, meaning
+from fairlead.relay.turns import Turns
 from fairlead.relay.waiter import Waiter
 from fairlead.relay.waiter_orders import HandingOver, Waiting
 from fairlead.server.sqs import checks, limits
@@ -40,9 +43,18 @@ __all__ = [
 AHEAD = float(limits.DELAY - 1)  # whole seconds, rounded up, have to fit
 WITHIN = 30.0  # seconds after which a hand-over ends, whatever the network does
 BEGIN = 10.0  # seconds after which it begins no more calls
+SLOW = 2.0  # seconds of a call after which fewer are made at once
 _LATE = Later(f"SQS did not answer within {WITHIN:g} s: look at the network", down=True)
 _NO_TIME = Later("SQS is slow: there was no time left for this message")
 _BEHIND = Later("a message of its group that goes before it was not handed over")
+
+
+@dataclass(slots=True)
+class _Course:
+    """Of a hand-over: when no more calls are begun, and whether they would be of use."""
+
+    until: float
+    down: Later | None = None
 
 
 def destination_for(address: str) -> SqsDestination:
@@ -70,15 +82,18 @@ class SqsDestination:
         self.fifo = queue_url.endswith(checks.FIFO)
         self.shown = f"sqs:{queue_url}"
         self.ahead = 0.0 if self.fifo else AHEAD
-        self.most = limits.BATCH * concurrency
         self._client = client
         self._groups = groups
         self._own = own
         self._concurrency = concurrency
-        self._turn = asyncio.Semaphore(concurrency)
+        self._turns = Turns(concurrency, SLOW)
         self._pool = ThreadPoolExecutor(concurrency, "fairlead-sqs")  # no thread before its use
         self._awaits = False  # the client's calls are awaited: known after the first
         self._limit = limits.MESSAGE_BYTES
+
+    @property
+    def most(self) -> int:
+        return limits.BATCH * self._turns.limit
 
     async def hand_over(self, parcels: Sequence[Parcel], now_us: int) -> Sequence[Outcome]:
         outcomes: dict[int, Outcome] = {}
@@ -109,8 +124,8 @@ class SqsDestination:
     ) -> None:
         if not lines:
             return
-        until = asyncio.get_running_loop().time() + BEGIN
-        tasks = [asyncio.create_task(self._line(line, outcomes, until)) for line in lines]
+        course = _Course(time.monotonic() + BEGIN)
+        tasks = [asyncio.create_task(self._line(line, outcomes, course)) for line in lines]
         try:
             await asyncio.wait(tasks, timeout=WITHIN)
         finally:
@@ -124,36 +139,33 @@ class SqsDestination:
                 raise error
 
     async def _line(
-        self, line: Sequence[Sequence[Entry]], outcomes: dict[int, Outcome], until: float
+        self, line: Sequence[Sequence[Entry]], outcomes: dict[int, Outcome], course: _Course
     ) -> None:
         """One batch after the other; in a FIFO queue nothing overtakes what has to wait."""
         waiting: set[str] = set()
-        down: Later | None = None
         for batch in line:
             ready = [one for one in batch if not self.fifo or one.group not in waiting]
             outcomes |= {one.place: _BEHIND for one in batch if one not in ready}
-            if down is not None:
-                outcomes |= {one.place: down for one in ready}
-                continue
             smaller: Sequence[Sequence[Entry]] = ()
-            async with self._turn:
-                if asyncio.get_running_loop().time() > until:
-                    outcomes |= {one.place: _NO_TIME for one in ready}
+            async with self._turns.one():
+                if course.down is not None or time.monotonic() > course.until:
+                    outcomes |= {one.place: course.down or _NO_TIME for one in ready}
                     continue
                 if ready:
                     smaller = await self._send(ready, outcomes)
             if smaller:
-                await self._line(smaller, outcomes, until)
+                await self._line(smaller, outcomes, course)
             for one in ready:
                 outcome = outcomes[one.place]
                 if isinstance(outcome, Later):
                     waiting.add(one.group)
-                    down = outcome if outcome.down else down
+                    course.down = outcome if outcome.down else course.down
 
     async def _send(
         self, batch: Sequence[Entry], outcomes: dict[int, Outcome]
     ) -> Sequence[Sequence[Entry]]:
         """Send a batch and note what became of it; or the smaller ones to send instead."""
+        began = time.monotonic()
         try:
             outcomes |= answered(batch, await self._call(batch))
         except Exception as error:
@@ -163,6 +175,9 @@ class SqsDestination:
             if isinstance(outcome, Never) and len(batch) > 1:
                 return self._smaller(batch, code_of(error) == TOO_LONG)
             outcomes |= {one.place: outcome for one in batch}
+        finally:
+            later = any(isinstance(outcomes.get(one.place), Later) for one in batch)
+            self._turns.ended(began, not later)
         return []
 
     def _smaller(self, batch: Sequence[Entry], too_long: bool) -> Sequence[Sequence[Entry]]:

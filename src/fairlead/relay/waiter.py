@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fairlead.errors import DatabaseError, InvalidArgument, MessageLeased, QueueNotFound
+from fairlead.errors import FairleadError, InvalidArgument, MessageLeased, QueueNotFound
 from fairlead.relay import waiter_orders as orders
 from fairlead.relay.waiter_orders import HandingOver, Order, Waiting
 from fairlead.sync.database import Database
@@ -153,7 +153,7 @@ class Waiter(Front):
         chosen = [(e["Id"], one) for e, one in zip(Entries, made, strict=True) if one.send]
         try:
             stored = self._store(QueueUrl, [one for _, one in chosen])
-        except DatabaseError as error:
+        except FairleadError as error:
             if not straight:
                 raise
             return orders.whole(

@@ -37,7 +37,7 @@ class HandingOver(FairleadError):
         super().__init__(
             f"{what} is being handed over to SQS just now, so it can be neither replaced nor "
             "cancelled; nothing was changed. Try again in a minute: then it has arrived there, or "
-            "waits here again"
+            "waits here again, if a relay runs"
         )
 
 
@@ -104,6 +104,8 @@ def order(
 ) -> Order:
     """``given`` are boto3's arguments, JobId and At. ``always``: it is stored in any case."""
     job = check.optional_name(given.get("JobId"), f"{where}JobId")
+    if job is not None:
+        queue_name("", url)  # also if it goes straight to SQS, it replaces what waits for that URL
     fields = {name: value for name, value in given.items() if name not in ("JobId", "At")}
     at: Moment | None = given.get("At")
     if at is not None:

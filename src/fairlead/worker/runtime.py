@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from fairlead.aio.database import AsyncDatabase
-from fairlead.aio.running import AsyncOwnRunner
+from fairlead.aio.running import be_patient
 from fairlead.errors import DatabaseError, InvalidArgument, SchemaOutdated
 from fairlead.tasks.middleware import overriding
 from fairlead.tasks.task import Task
@@ -114,7 +114,7 @@ class Worker:
         """Work until stopped. A database that goes away is waited for, however long it takes."""
         self.loop = asyncio.get_running_loop()
         self.db = self.app.connect_worker()
-        self._be_patient(PERMIT / 2)
+        be_patient(self.db.runner, PERMIT / 2)
         self.settler = Settler(self.db, self.metrics.add_lost)
         self.slots = Slots(self)
         self.claimer = Claimer(self)
@@ -162,7 +162,7 @@ class Worker:
                     self.backs_off[queue] = settings.backoff is not None
                     ttl = min(ttl, max(settings.lease, 1.0))
                 await self.app.declare(self.db)
-                self._be_patient(max(PATIENCE, ttl / 2))
+                be_patient(self.db.runner, max(PATIENCE, ttl / 2))
                 self.heart = Heart(self.db, self.name, ttl, self._lost, self._alive)
                 await self.heart.start()
                 self._tried.set()
@@ -173,10 +173,6 @@ class Worker:
                 self._tried.set()
                 await self.sleep(self.trouble(error))
         return False
-
-    def _be_patient(self, seconds: float) -> None:
-        if isinstance(self.db.runner, AsyncOwnRunner):
-            self.db.runner.be_patient(seconds)
 
     def _tell(self, hook: str) -> None:
         for one in overriding(self.app.middleware, hook):
