@@ -18,14 +18,15 @@ test: $(DEV) servers     ## everything: PostgreSQL and MariaDB servers are start
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 3
+	$(BIN)/python -m pytest -n 4 --dist worksteal
 
-check: $(DEV)            ## under a minute: format, lint, types, layers, unit tests, SQLite
+check: $(DEV)            ## a minute: format, lint, types, layers, unit tests, SQLite
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 -q tests/unit tests/conformance tests/model -k "not postgresql and not mysql"
+	FAIRLEAD_WAYS=embedded FAIRLEAD_MODEL_EXAMPLES=30 $(BIN)/python -m pytest -n 2 -q tests/unit tests/conformance tests/model \
+		-m "not programs" -k "not postgres and not mysql"
 
 bench: $(DEV) servers    ## one table per backend, next to the raw floor of the same run
 	$(BIN)/python -m bench
@@ -40,7 +41,7 @@ fuzz: $(DEV) servers     ## the SQS server's wire, ten minutes: FAIRLEAD_FUZZ=60
 	FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-600} $(BIN)/python -m pytest tests/server/test_wire_fuzz.py -s
 
 ways: $(DEV) servers     ## the conformance suite by every way in; `make test` thins out the rarest
-	FAIRLEAD_ALL_WAYS=1 $(BIN)/python -m pytest -n 2 tests/conformance
+	FAIRLEAD_WAYS=all $(BIN)/python -m pytest -n 2 tests/conformance
 
 model: $(DEV) servers    ## the model test, longer: FAIRLEAD_MODEL_EXAMPLES=2000 make model
 	FAIRLEAD_MODEL_EXAMPLES=$${FAIRLEAD_MODEL_EXAMPLES:-500} $(BIN)/python -m pytest tests/model

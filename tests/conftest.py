@@ -33,6 +33,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", memory)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.collect()
+    gc.freeze()  # thousands of tests: the collector need not look at them again and again
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if "PYTEST_XDIST_WORKER" not in os.environ and servers.session_directory().exists():
         servers.stop_shared()
@@ -67,12 +72,14 @@ def check_leaks(sockets: set[str], threads: set[threading.Thread]) -> None:
     def left() -> tuple[set[str], set[threading.Thread]]:
         return _sockets() - sockets, _threads() - threads
 
-    deadline = time.monotonic() + 5
-    found = left()
-    while any(found) and time.monotonic() < deadline:
-        gc.collect()
-        time.sleep(0.01)  # a thread that was told to end may still be ending
+    for pause in (0.001, 0.01, 0.1, *[0.25] * 20):
         found = left()
+        if not any(found):
+            return
+        time.sleep(pause)  # a thread that was told to end may still be ending
+        if pause > 0.01:
+            gc.collect()  # late: with thousands of tests it takes a third of a second
+    found = left()
     assert not any(found), f"the test left behind: {found}"
 
 

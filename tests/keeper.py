@@ -50,8 +50,10 @@ def _die_with_parent(number: int) -> Callable[[], None]:
 def keep(order: dict[str, Any]) -> None:
     """Run one server until told to stop or until the watched process is gone."""
 
+    told: list[object] = []
+
     def stop(*_: object) -> None:
-        raise SystemExit
+        told.append(1)  # raised in the middle of a wait, an error would leave its lock taken
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -67,18 +69,15 @@ def keep(order: dict[str, Any]) -> None:
             preexec_fn=_die_with_parent(order["death_signal"]),
             **run_as(order["user"]),
         )
+    print(child.pid, flush=True)
+    os.close(1)
     remove = False
-    try:
-        print(child.pid, flush=True)
-        os.close(1)
-        while child.poll() is None:
-            if not alive(order["watch"]):
-                remove = True
-                break
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(0.2)
-    except SystemExit:
-        remove = True
+    while child.poll() is None:
+        remove = bool(told) or not alive(order["watch"])
+        if remove:
+            break
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(0.2)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if child.poll() is None:
         child.send_signal(order["stop_signal"])

@@ -20,7 +20,7 @@ import socket
 from pathlib import Path
 from typing import ClassVar
 
-from tests import servers
+from tests import server_process, servers
 
 KIND = "rabbitmq"
 USER, PASSWORD = "harbour", "not-for-logs"  # of the broker; tests look for the latter in texts
@@ -109,7 +109,7 @@ class Rabbit(servers.Server):
         """It neither reads nor answers, and its connections stay: a hung broker, or a network that
         swallows everything."""
         os.kill(self.pid, signal.SIGSTOP)
-        servers._wait(self._stopped, "the broker's threads stop")
+        server_process.wait_until(self._stopped, "the broker's threads stop")
 
     def _stopped(self) -> bool:
         stats = Path(f"/proc/{self.pid}/task").glob("*/stat")

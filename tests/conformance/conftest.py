@@ -145,14 +145,21 @@ def session_things(request: pytest.FixtureRequest, doors: Doors, databases: Data
 
 
 # An async door calls the operations that the sync one calls, so these ways show little that others
-# do not. Each test in four takes them; FAIRLEAD_ALL_WAYS=1: all do.
-RARE_WAYS = {way for way in WAYS if way.endswith("-async-yours")} | {"memory-async-own"}
-ALL_WAYS = "FAIRLEAD_ALL_WAYS" in os.environ
+# do not, and each test in four takes them. FAIRLEAD_WAYS=all: all do (`make ways`); embedded: no
+# servers, and all of SQLite's but one are rare (`make check`).
+CHOICE = os.environ.get("FAIRLEAD_WAYS", "usual")
+RARE_WAYS = {
+    "all": set[str](),
+    "usual": {way for way in WAYS if "-async-" in way} - {"sqlite-async-own"},
+    "embedded": set(WAYS) - {"sqlite-sync-own"},
+}[CHOICE]
+if CHOICE == "embedded":
+    WAYS = [way for way in WAYS if not way.startswith(("postgresql", "mysql"))]
 
 
 def _ways(test: str) -> list[str]:
     rarely = zlib.crc32(test.encode()) % 4 == 0
-    return [way for way in WAYS if ALL_WAYS or rarely or way not in RARE_WAYS]
+    return [way for way in WAYS if rarely or way not in RARE_WAYS]
 
 
 # Bad arguments are refused before a connection is taken: every backend once, and one async door.
@@ -186,7 +193,7 @@ def db(request: pytest.FixtureRequest, doors: Doors, session_things: None) -> It
     door.clock.reset()
     door.made = []  # type: ignore[attr-defined]
     yield door
-    door.hang_up()
+    door.rest()
     _check_quiet(door)
     for name in door.made:  # type: ignore[attr-defined]
         door.wait(door.inner.queue(name).drop())

@@ -1,4 +1,5 @@
-"""A user's own connection, one small class per driver: open, begin, commit, roll back, close."""
+"""A user's own connection, one small class per driver: open, begin, commit, roll back, close;
+``idle``: in no transaction, and alive."""
 
 from __future__ import annotations
 
@@ -36,8 +37,11 @@ class Sqlite:
         self.connection.rollback()
 
     def close(self) -> None:
-        assert not self.connection.in_transaction
         self.connection.close()
+
+    @property
+    def idle(self) -> bool:
+        return not self.connection.in_transaction
 
 
 class Psycopg:
@@ -56,8 +60,11 @@ class Psycopg:
         self.connection.rollback()
 
     def close(self) -> None:
-        assert self.connection.info.transaction_status == 0
         self.connection.close()
+
+    @property
+    def idle(self) -> bool:
+        return self.connection.info.transaction_status == 0
 
 
 class PyMysql:
@@ -78,8 +85,11 @@ class PyMysql:
         self.connection.rollback()
 
     def close(self) -> None:
-        assert not self.connection.server_status & 1
         self.connection.close()
+
+    @property
+    def idle(self) -> bool:
+        return self.connection.open and not self.connection.server_status & 1
 
 
 class AsyncPsycopg:
@@ -101,8 +111,11 @@ class AsyncPsycopg:
         await self.connection.rollback()
 
     async def close(self) -> None:
-        assert self.connection.info.transaction_status == 0
         await self.connection.close()
+
+    @property
+    def idle(self) -> bool:
+        return self.connection.info.transaction_status == 0
 
 
 class Asyncmy:
@@ -127,6 +140,10 @@ class Asyncmy:
 
     async def close(self) -> None:
         await self.connection.ensure_closed()
+
+    @property
+    def idle(self) -> bool:
+        return self.connection.connected and not self.connection.get_transaction_status()
 
 
 SYNC: dict[str, type[Any]] = {"sqlite": Sqlite, "postgresql": Psycopg, "mysql": PyMysql}

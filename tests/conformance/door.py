@@ -123,6 +123,8 @@ class Door:
         runner = getattr(self.inner.runner, "_sync", self.inner.runner)
         pool = runner._pool
         self.queues()
+        if self.way.yours:
+            self.connection()
         drivers = [self._now(pool.acquire()) for _ in range(min(pool._size, 4))]
         for driver in drivers:
             self._now(pool.release(driver))
@@ -132,7 +134,7 @@ class Door:
         return self.loop.run_until_complete(value) if asyncio.iscoroutine(value) else value
 
     def connection(self) -> Any:
-        """The user's connection of this test, opened when first needed."""
+        """The user's connection. All tests have the same: a new one reads the schema anew."""
         if self._connection is None:
             if self.way.is_async:
                 self._connection = self.wait(connections.ASYNC[self.way.backend]().open(self.url))
@@ -140,8 +142,13 @@ class Door:
                 self._connection = connections.SYNC[self.way.backend](self.url)
         return self._connection
 
+    def rest(self) -> None:
+        """The test is over: the user's connection must be out of any transaction."""
+        if self._connection is not None and not self._connection.idle:
+            self.hang_up()
+            raise AssertionError("a test left its transaction open")
+
     def hang_up(self) -> None:
-        """The test is over: its connection must be out of any transaction, and is closed."""
         if self._connection is not None:
             connection, self._connection = self._connection, None
             self.wait(connection.close())
@@ -261,6 +268,7 @@ class Door:
         return memory.connect_async() if self.way.is_async else memory.connect()
 
     def close(self) -> None:
+        self.rest()
         self.hang_up()
         self.wait(self.inner.close())
 

@@ -39,6 +39,14 @@ class Proxy:
     def heal(self) -> None:
         self._loop.call_soon_threadsafe(self._set, None)
 
+    def cut(self) -> None:
+        """Close all connections, whatever is on its way in them; new ones are let through."""
+        self._loop.call_soon_threadsafe(self._cut)
+
+    def _cut(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+
     def _set(self, hole: Hole | None) -> None:
         self._hole = hole
         (self._clear.clear if hole else self._clear.set)()
@@ -86,8 +94,7 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         async def leave() -> None:
             self._server.close()
-            for task in list(self._tasks):
-                task.cancel()
+            self._cut()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
         asyncio.run_coroutine_threadsafe(leave(), self._loop).result(10)

@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import fairlead
+from fairlead.server.sqs import limits
 from tests import rabbit, servers
+from tests.faults.proxy import Proxy
 from tests.faults.sqs_crew import Server
 from tests.relay import sqs_servers
 from tests.server.moto_twins import moto
 from tests.server.serve_programs import Program, sdk
 
 LEASE = "2s"
+RELAYS = 2
+RESENT = RELAYS * 8 * limits.BATCH  # calls that are on their way at once, and boto3 makes again
 KEYS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1"}
 
 
@@ -27,9 +33,13 @@ class Broker(Protocol):
     address: str
     remembers: bool  # it knows what it has taken: nothing arrives twice
     ordered: bool
+    resent: int = 0  # at most so much at a kill of it by the SDK alone, without a delivery of ours
 
     def blow(self) -> None:
         """Kill it, and start it again."""
+
+    def rest(self) -> None:
+        """Wait until it can take more."""
 
     def bodies(self) -> list[dict[str, int]]: ...
 
@@ -37,10 +47,10 @@ class Broker(Protocol):
 class Crew:
     """So many relays at all times, whatever happens to each."""
 
-    def __init__(self, database: str, size: int, dice: random.Random) -> None:
+    def __init__(self, database: str, dice: random.Random) -> None:
         self._words = ("relay", "--db", database, "--lease", LEASE, "--log", "json")
         self._dice = dice
-        self._members = [self._hire() for _ in range(size)]
+        self._members = [self._hire() for _ in range(RELAYS)]
         self.kills = 0
         self.broken: list[str] = []
 
@@ -62,7 +72,7 @@ class Crew:
             self._bury(member)
 
 
-class Sqs:
+class Sqs(Broker):
     ordered = False
 
     def __init__(self, tmp_path: Path, name: str) -> None:
@@ -93,31 +103,54 @@ class Sqs:
         self._server.kill()
 
 
-class Moto:
-    """moto's SQS has its messages in memory, so it is not killed itself."""
+class Moto(Broker):
+    """moto's SQS has its messages in memory: not it is killed, but the connections to it, so that
+    it has taken what the relay got no answer for. And it counts all that it has at every send:
+    somebody takes the messages out while they come."""
 
     remembers = ordered = False
+    resent = RESENT
 
     def __init__(self) -> None:
         self._stack = ExitStack()
         url = self._stack.enter_context(moto())
-        self._client = self._stack.enter_context(sdk(url))
-        self._queue = self._client.create_queue(QueueName="in")["QueueUrl"]
-        self.address = f"sqs:{self._queue}"
+        self._proxy = self._stack.enter_context(Proxy(int(url.rpartition(":")[2])))
+        client = self._stack.enter_context(sdk(url))
+        self._server = sqs_servers.Sqs("moto", "", client)
+        self._queue = client.create_queue(QueueName="in")["QueueUrl"]
+        self.address = f"sqs:{self._proxy.url(self._queue)}"
+        self._bodies: list[dict[str, int]] = []
+        self._last = threading.Event()  # nothing is sent any more
+        self._consumer = threading.Thread(target=self._consume)
+        self._consumer.start()
+        self._stack.callback(self.bodies)
+
+    def _consume(self) -> None:
+        while not self._last.wait(0.05) or self._left():
+            taken = self._server.taken(self._queue)
+            self._bodies += [json.loads(message["Body"]) for message in taken]
 
     def blow(self) -> None:
-        pass
+        self._proxy.cut()
+
+    def _left(self) -> bool:
+        # In this order: what is not delayed any more is ready.
+        return self._server.counts(self._queue)[1] > 0 or self._server.counts(self._queue)[0] > 0
+
+    def rest(self) -> None:
+        while self._left():
+            time.sleep(0.1)
 
     def bodies(self) -> list[dict[str, int]]:
-        # (Taken out as they come: moto looks at all it has at every receive.)
-        taken = sqs_servers.Sqs("moto", "", self._client).taken(self._queue)
-        return [json.loads(message["Body"]) for message in taken]
+        self._last.set()
+        self._consumer.join()
+        return self._bodies
 
     def close(self) -> None:
         self._stack.close()
 
 
-class Other:
+class Other(Broker):
     """Another Fairlead, on a PostgreSQL of its own."""
 
     remembers = ordered = True
@@ -143,7 +176,7 @@ class Other:
         self._server.stop()
 
 
-class RabbitMq:
+class RabbitMq(Broker):
     remembers = ordered = False
 
     def __init__(self) -> None:
@@ -151,6 +184,7 @@ class RabbitMq:
         self._broker.start()
         self.address = f"{self._broker.url}?routing_key=in"
         asyncio.run(self._with_queue(None))
+        self._broker.restart()  # killed at once, it might forget the queue with all in it
 
     def blow(self) -> None:
         self._broker.kill9()

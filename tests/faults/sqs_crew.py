@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests import servers
+from tests import server_process, servers
 from tests.server.serve_programs import Program, wait_for
 
 KINDS = ["sqlite", "postgresql", "mysql"]
@@ -57,11 +57,11 @@ class Server:
 
     def children(self) -> list[int]:
         """The serving processes of a fleet."""
-        return servers._descendants(self.pid)[1:]
+        return server_process.descendants(self.pid)[1:]
 
     def kill(self) -> None:
         """All its processes at once, as the machine's end would."""
-        for pid in servers._descendants(self.pid):
+        for pid in server_process.descendants(self.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.program.kill()

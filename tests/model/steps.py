@@ -281,7 +281,8 @@ def send_often(d: Dice) -> tuple[Any, ...]:
 
 def send_once(d: Dice) -> tuple[Any, ...]:
     """Under few names, again and again."""
-    rows = [(*d.send_row()[:6], None, *d.send_row()[7:16]) for _ in range(d.of(1, 1, 2, 4))]
+    thrown = [d.send_row() for _ in range(d.of(1, 1, 2, 4))]
+    rows = [(*row[:6], None, *row[7:14], None, row[15]) for row in thrown]  # no key, so no bound
     named = [(d.of(*NAMES), d.of(5 * SECOND, SECOND, MINUTE)) for _ in rows]
     return d.queue(), [(*row, *name) for row, name in zip(rows, named, strict=True)]
 

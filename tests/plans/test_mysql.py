@@ -3,7 +3,6 @@ by the session's Handler_read counters around real calls."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,6 +13,7 @@ from fairlead.backends.mysql import MysqlBackend
 from fairlead.drivers.pymysql import PyMysqlDriver, connect
 from fairlead.run import run
 from tests import servers
+from tests.plans.conftest import Benches
 
 NOW = 1_800_000_000_000_000
 DAY = 86_400_000_000
@@ -45,8 +45,8 @@ SELECT n.seq, {now}, NOW(6) - INTERVAL 1 HOUR, 'created', 'many', n.seq, 'c' FRO
 
 
 class Bench:
-    def __init__(self) -> None:
-        parts = urlsplit(servers.mysql_url("plans"))
+    def __init__(self, database: str) -> None:
+        parts = urlsplit(servers.mysql_url(database))
         self.backend = MysqlBackend()
         where: dict[str, Any] = {"host": parts.hostname, "port": parts.port, "user": parts.username}
         self.driver = PyMysqlDriver(connect(**where, database=parts.path[1:]))
@@ -97,11 +97,9 @@ class Bench:
         return [(row[0], row[11]) for row in self.checked(op, n).rows]
 
 
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    bench = Bench()
-    yield bench
-    bench.driver.close()
+@pytest.fixture
+def bench(request: pytest.FixtureRequest, benches: Benches) -> Bench:
+    return benches.bench(request, Bench)
 
 
 @pytest.fixture

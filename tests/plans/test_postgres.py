@@ -5,7 +5,6 @@ The plans are those inside the functions, of real calls, taken by auto_explain.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from fairlead.backends.postgres import PostgresBackend
 from fairlead.drivers.psycopg import PsycopgDriver, connect
 from fairlead.run import run
 from tests import servers
+from tests.plans.conftest import Benches
 from tests.plans.postgres import Plans, prepare, recorded
 
 NOW = 1_800_000_000_000_000
@@ -75,17 +75,20 @@ class Bench:
         return value, plans
 
 
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    bench = Bench(servers.postgres_url("plans"))
+@pytest.fixture
+def bench(request: pytest.FixtureRequest, benches: Benches) -> Bench:
+    return benches.bench(request, _crowded)
+
+
+def _crowded(database: str) -> Bench:
+    bench = Bench(servers.postgres_url(database))
     bench.run(bench.backend.migrate())
     connection = bench.driver.connection
     for kind in BACKLOGS:
         bench.run(bench.backend.queue_create(kind, {}, NOW))
         connection.execute(FILL, {"kind": kind, "now": NOW, "rows": ROWS})
     connection.execute("ANALYZE fairlead.message")
-    yield bench
-    bench.driver.close()
+    return bench
 
 
 @pytest.fixture

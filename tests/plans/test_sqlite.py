@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from fairlead.backends.sqlite import SqliteBackend
 from fairlead.backends.sqlite.common import SQL
 from fairlead.drivers.sqlite import SqliteDriver, connect
 from fairlead.run import run
+from tests.plans.conftest import Benches
 
 NOW = 1_800_000_000_000_000
 DAY = 86_400_000_000
@@ -104,11 +105,9 @@ def check_plan(connection: sqlite3.Connection, text: str, params: Sequence[Value
             assert few or by_age, f"{detail}\n{text}\n{plan}"
 
 
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    bench = Bench()
-    yield bench
-    bench.driver.close()
+@pytest.fixture
+def bench(request: pytest.FixtureRequest, benches: Benches) -> Bench:
+    return benches.bench(request, lambda _: Bench())
 
 
 @pytest.mark.parametrize("n", [1, 10, N])

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+import pymysql
+
 from fairlead.backends.base import Backend
 from fairlead.backends.sqlite import SqliteBackend
 from fairlead.drivers.base import Driver
@@ -124,6 +126,8 @@ class Mysql:
             "database": parts.path[1:],
         }
         self.watch = self.open()
+        # The status holds statements that are cut off in the middle of a character.
+        self.status = pymysql.connect(**self._where, use_unicode=False, autocommit=True)
         if url not in _migrated:
             run(self.backend.migrate(), self.watch, own=True)
             _migrated.add(url)
@@ -141,8 +145,9 @@ class Mysql:
         if len(found) == len(held):
             return found
         # INNODB_TRX and INNODB_LOCK_WAITS are copies up to 100 ms old; the status is not.
-        status = self.watch.execute("SHOW ENGINE INNODB STATUS", ())[0][2]
-        status = status.decode() if isinstance(status, bytes) else status
+        with self.status.cursor() as cursor:
+            cursor.execute("SHOW ENGINE INNODB STATUS")
+            status = cursor.fetchall()[0][2].decode(errors="replace")
         for block in status.split("---TRANSACTION ")[1:]:
             thread = re.search(r" thread id (\d+),", block)
             if thread and "\nLOCK WAIT " in block and int(thread[1]) in held:
@@ -176,6 +181,7 @@ class Mysql:
         return name
 
     def close(self) -> None:
+        self.status.close()
         self.watch.close()
 
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from fairlead.relay.amqp import AmqpDestination, destination_for
+from fairlead.relay.amqp import AmqpDestination, _bound, check_address, destination_for
 from fairlead.relay.destination import DestinationError, Never
 from fairlead.values import Send
 from tests import rabbit, servers
@@ -113,6 +113,22 @@ async def test_where_it_goes_may_depend_on_the_message(broker_url: str, goods: G
         assert [message.routing_key for message in await arrived(acme)] == ["goods.acme.order"]
         keys = {message.routing_key for message in await arrived(all_)}
         assert keys == {"goods.acme.order", "goods.zeta."}
+
+
+async def test_a_name_that_looks_like_a_placeholder_is_a_name(
+    broker_url: str, goods: Goods
+) -> None:
+    async with harbour(broker_url) as side:
+        queue = await side.queue()
+        await queue.bind("amq.topic", f"{queue.name}.#")
+        destination = AmqpDestination(
+            broker_url, exchange="amq.topic", routing_key=f"{queue.name}.{{channel}}.{{type}}"
+        )
+        parcel = goods.parcel(1, channel="{type}", type="{queue}")
+        assert await destination.hand_over([parcel], NOW) == [None]
+        await destination.close()
+        [came] = await arrived(queue)
+        assert came.routing_key == f"{queue.name}.{{type}}.{{queue}}"
 
 
 async def test_an_address_says_it_all(broker_url: str, goods: Goods) -> None:
@@ -303,13 +319,31 @@ def test_what_is_shown_has_no_secret() -> None:
         ("amqp:///vhost", "amqp://user:password@host/vhost"),
         ("amqp://u:hush/hush@h/", "no URL"),
         ("amqp://h/?routing_key={tenant}", "{channel}"),
-        ("amqp://h/?exchange=" + "x" * 256, "255 bytes"),
+        ("amqp://h/?exchange=" + "x" * 128, "up to 127 characters"),
+        ("amqp://h/?exchange=%C3%BC", "'ü' cannot be used"),
+        ("amqp://h/?exchange=it's", "cannot be used"),
+        ("amqp://h/?routing_key=amq.rabbitmq.reply-to.{channel}", "no queue has such a name"),
     ],
 )
 def test_an_address_that_cannot_be_one(address: str, said: str) -> None:
-    with pytest.raises(DestinationError, match=said.replace("{", r"\{")) as caught:
-        destination_for(address, "goods")
-    assert "hush" not in str(caught.value)
+    for use in (check_address, lambda address: destination_for(address, "goods")):
+        with pytest.raises(DestinationError, match=said.replace("{", r"\{")) as caught:
+            use(address)
+        assert "hush" not in str(caught.value)
+
+
+async def test_every_exchange_that_may_be_named_can_be(broker_url: str, goods: Goods) -> None:
+    name = ("aZ09_.:@#,/+ -" * 10)[:127]
+    destination = AmqpDestination(broker_url, exchange=name)
+    [outcome] = await destination.hand_over([goods.parcel()], NOW)
+    await destination.close()
+    later(outcome, f"there is no exchange {name!r}", down=True)
+
+
+def test_the_largest_message_is_read_from_what_the_broker_says() -> None:
+    for words in ("configured max size", "max size"):  # its own limit, and that of all brokers
+        said = f"PRECONDITION_FAILED - message size 9000 is larger than {words} 8000"
+        assert _bound(Exception(said)) == 8000
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

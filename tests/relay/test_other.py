@@ -9,6 +9,7 @@ import fairlead
 from fairlead.relay import Later, Never, Parcel, Relay
 from fairlead.relay.other import FairleadDestination
 from fairlead.relay.route import parcel
+from tests import servers
 from tests.relay.places import relayed
 from tests.worker.bench import Bench, eventually
 
@@ -71,11 +72,16 @@ async def test_a_centre_that_is_away(bench: Bench) -> None:
     assert isinstance(outcome, Later)
     assert outcome.down
     await nowhere.close()
+    async with fairlead.connect_async(servers.postgres_url("empty")) as empty:
+        (outcome,) = await FairleadDestination(empty, "in").hand_over(parcels, 0)
+        assert isinstance(outcome, Later)
+        assert outcome.down
+        assert f"fairlead migrate --db '{empty.target.shown}'" in outcome.reason
     missing = FairleadDestination(bench.app.async_db, "no-such-queue")
     (outcome,) = await missing.hand_over(parcels, 0)
     assert isinstance(outcome, Later)
     assert outcome.down
-    assert "create it" in outcome.reason
+    assert "fairlead queue create" in outcome.reason
 
 
 async def test_order_arrives_as_order(bench: Bench) -> None:

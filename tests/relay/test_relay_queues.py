@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fairlead
-from fairlead.relay import Relay, addresses, running
+from fairlead.relay import Relay, addresses, presence, running
 from fairlead.relay.destination import DestinationError
 from fairlead.relay.route import TROUBLE
 from tests.worker.bench import Bench, eventually
@@ -110,6 +110,24 @@ async def test_only_some_queues(bench: Bench, centre: str) -> None:
         assert list(relay.routes) == [bench.name]
 
 
+async def test_what_cannot_be_used_stops_no_other(
+    bench: Bench, centre: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody has looked at what stands in ``meta``."""
+    wrong = [
+        await bench.create(meta={"destination": address})
+        for address in ("mysql://host:port/db#x", "mysql://host#x", "sqlite:file.db#x", "what?")
+    ]
+    await bench.queue.set(meta={"destination": f"{centre}#in"})
+    await bench.queue.send("goes")
+    async with Relay(bench.app.async_db, queues=[bench.name, *wrong], schedules=False) as relay:
+        await eventually(lambda: bodies(centre, "in") == ["goes"])
+        await eventually(lambda: relay.ready)
+        assert list(relay.routes) == [bench.name]
+    for name in wrong:
+        assert f"queue {name} is not relayed" in caplog.text
+
+
 # --- addresses ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("address", "part"),
@@ -120,7 +138,15 @@ async def test_only_some_queues(bench: Bench, centre: str) -> None:
         ("sqs:https://host/1/q?regoin=x", "?region=… and &groups=1"),
         ("amqp://host/?exchnage=x", "has no 'exchnage'"),
         ("amqp://u:${PASSWORD@host/", "a variable is written ${NAME}"),
+        ("amqp://u:geheim@host:99999/", "look at its port"),
+        ("amqp://:geheim@host/", "single quotes"),
+        ("amqp://u:@host/", "single quotes"),
         ("postgresql://u:geheim@host/db", "names no queue"),
+        ("mysql://u:geheim@host:port/db#x", "look at its port"),
+        ("mysql://u:geheim@host#x", "names no database"),
+        ("sqlite:file.db#x", "not a database URL"),
+        ("sqlite://#x", "name a file"),
+        ("sqlite:///:memory:#x", "name a file"),
     ],
 )
 def test_what_no_address_can_be(address: str, part: str) -> None:
@@ -135,4 +161,37 @@ def test_variables_are_quoted_unless_they_are_the_whole() -> None:
     assert addresses.expanded("amqp://u:${P}@host/", environment) == "amqp://u:a%40b%2Fc@host/"
     assert addresses.expanded("${ALL}", environment) == "amqp://u:p@host/"
     assert addresses.check("${ALL}") == "${ALL}"
+    with pytest.raises(DestinationError, match=r"needs \$U and \$Q: not set where the relay runs"):
+        addresses.expanded("amqp://${U}:${P}@${Q}/", environment)
     assert addresses.shown("amqp://u:p%40w@host/x") == "amqp://u:***@host/x"
+
+
+async def _relays(bench: Bench) -> list[fairlead.PermitStatus]:
+    return [one for one in await bench.app.async_db.permits() if one.name.startswith("relay ")]
+
+
+async def test_who_looks_sees_that_it_runs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "TTL", 0.3)
+    others = {one.id for one in await _relays(bench)}  # relays of other tests, which were cut off
+
+    async def ours() -> list[fairlead.PermitStatus]:
+        return [one for one in await _relays(bench) if one.id not in others]
+
+    async def beats() -> bool:
+        return any(one.expires_at > first.expires_at for one in await ours())
+
+    async with Relay(bench.app.async_db, schedules=False):
+        [first] = await eventually(ours)
+        # Beyond its first life: it is extended, or made again if it was late.
+        await eventually(beats)
+    assert await ours() == []
+
+
+async def test_a_permit_that_was_lost_is_made_again(bench: Bench) -> None:
+    db = bench.app.async_db
+    permit = await presence._beat(db, "relay x", None)
+    assert await presence._beat(db, "relay x", permit) is permit
+    await permit.close()
+    another = await presence._beat(db, "relay x", permit)
+    assert presence.relays(await db.permits()).count("x") == 1
+    await another.close()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ import fairlead
 from fairlead.relay import Relay, route, running
 from fairlead.relay.destination import Later, Never, Outcome, Parcel
 from tests.relay.places import Place, relayed
-from tests.worker.bench import Bench, eventually
+from tests.worker.bench import PATIENCE, Bench, eventually
 
 
 async def test_what_is_handed_over_is_gone_here(bench: Bench) -> None:
@@ -95,7 +96,7 @@ async def test_a_place_that_is_down_costs_no_attempts(bench: Bench) -> None:
     async with relayed(bench, place) as relay:
         await eventually(lambda: len(place.waves) > 2)
         assert relay.routes[bench.name].down == "the line is dead"
-        assert await bench.queue.recall(route.TROUBLE) == {"reason": "the line is dead"}
+        assert (await bench.queue.recall(route.TROUBLE))["reason"] == "the line is dead"
         place.answer = lambda parcel: None
         await eventually(bench.empty)
         await eventually(lambda: relay.routes[bench.name].down is None)
@@ -272,3 +273,140 @@ async def test_who_cannot_wait_for_a_hand_over_leaves_nothing_behind(
     assert all(flight.cancelled() for flight in flights)
     assert place.closed
     assert (await bench.stats()).leased == 1  # it comes back when its lease ends
+
+
+async def test_however_many_hang_it_stops(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "GRACE", 0.05)
+    place = Place()
+    place.most = 1
+    place.gate.clear()
+    await bench.queue.send_many(range(route.FLIGHTS + 1))
+    relay = Relay(bench.app.async_db, {bench.name: place}, schedules=False)
+    task = asyncio.create_task(relay.run())
+    await eventually(lambda: len(place.came) == route.FLIGHTS)
+    relay.stop()
+    done, _ = await asyncio.wait([task], timeout=PATIENCE)
+    place.gate.set()
+    await task
+    assert done
+    assert place.closed
+
+
+async def test_one_message_at_fault_holds_up_no_others(bench: Bench) -> None:
+    """Though the place says of it that all is down."""
+    place = Place()
+    place.most = 1
+    place.answer = lambda parcel: Later("broken", True) if parcel.message.body == "bad" else None
+    await bench.queue.send_many(["bad", *range(20)])
+    async with relayed(bench, place):
+        await eventually(lambda: sorted(place.bodies) == list(range(20)))
+        place.answer = lambda parcel: None
+        await eventually(lambda: "bad" in place.bodies)
+        await eventually(bench.empty)
+    [bad] = {parcel.message.attempts for parcel in place.came if parcel.message.body == "bad"}
+    assert bad == 1  # the delivery itself: being turned away costs none
+
+
+async def test_a_long_reason_does_no_harm(bench: Bench) -> None:
+    place = Place()
+    bodies = iter([Later("long " * 100_000, down=True)])
+    place.answer = lambda parcel: next(bodies, None)
+    await bench.queue.send_many(range(3))
+    async with relayed(bench, place) as relay:
+        await eventually(bench.empty)
+        assert relay.totals().lost == 0
+    assert sorted(place.bodies) == [0, 1, 2]
+    assert len(place.came) == 4
+
+
+async def test_what_is_rescheduled_after_it_was_turned_away_goes_by_its_new_time(
+    bench: Bench,
+) -> None:
+    place = Place(ahead=900)
+    place.answer = lambda parcel: Later("throttled")
+    await bench.queue.send("early", delay=600, key="k")
+    async with relayed(bench, place) as relay:
+        await eventually(lambda: relay.totals().later)
+    place.answer = lambda parcel: None
+    assert await bench.queue.reschedule(key="k", delay=0)
+    async with relayed(bench, place):
+        await eventually(bench.empty)
+    assert place.remaining == [0]
+
+
+async def test_it_goes_down_while_more_is_received(bench: Bench) -> None:
+    place = Place()
+    async with relayed(bench, place) as relay:
+        await eventually(lambda: bench.name in relay.routes)
+        route = relay.routes[bench.name]
+        receive = route.queue.receive
+
+        async def receive_and_go_down(n: int, **options: Any) -> Any:
+            found = await receive(n, **options)
+            if len(found) > 1:
+                route.down = "a flight has told it meanwhile"
+            return found
+
+        route.queue.receive = receive_and_go_down  # type: ignore[method-assign]
+        await bench.queue.send_many(range(3))
+        await eventually(bench.empty)
+        assert route.down is None
+    assert sorted(place.bodies) == [0, 1, 2]
+    assert len(place.came) == 3
+
+
+async def test_a_deferral_that_is_told_late_keeps_the_due_time(bench: Bench) -> None:
+    """The database was away until the pause was over: the message is not due for that."""
+    place = Place(ahead=900)
+    place.answer = lambda parcel: Later("throttled")
+    due = datetime.now(UTC) + timedelta(seconds=600)
+    async with relayed(bench, place) as relay:
+        await eventually(lambda: bench.name in relay.routes)
+        queue = relay.routes[bench.name].queue
+        defer = queue.defer
+
+        async def tell_late(messages: Any, *, at: datetime, memo: Any) -> Any:
+            place.answer = lambda parcel: None
+            past = at - timedelta(seconds=60)
+            until = memo["until"] - 60_000_000
+            return await defer(messages, at=past, memo=memo | {"until": until})
+
+        queue.defer = tell_late  # type: ignore[method-assign]
+        await bench.queue.send("early", at=due)
+        await eventually(bench.empty)
+    assert {parcel.due_us for parcel in place.came} == {round(due.timestamp() * 1_000_000)}
+    assert len(place.came) == 2
+
+
+async def test_alone_it_stays_where_it_is_while_all_is_down(bench: Bench) -> None:
+    """Whoever watches the age of the oldest learns that nothing goes."""
+    place = Place()
+    place.answer = lambda parcel: Later("down", down=True)
+    await bench.queue.send("alone")
+    due = (await bench.queue.peek())[0].due_at
+    async with relayed(bench, place) as relay:
+        await eventually(lambda: len(place.came) > route.PROBES + 1)
+        assert relay.totals().later == 0
+        assert (await bench.queue.peek())[0].due_at == due
+        place.answer = lambda parcel: None
+        await eventually(bench.empty)
+
+
+async def test_what_a_relay_that_died_has_told_is_over_with_the_next_hand_over(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await route.remember(bench.queue, "down", 1)
+    async with relayed(bench, Place()):
+        await bench.queue.send("the first of a new relay")
+        await eventually(lambda: _untold(bench))
+    monkeypatch.setattr(route, "TELL", 0)
+    async with relayed(bench, Place()):
+        await bench.queue.send("the first")
+        await eventually(bench.empty)
+        await route.remember(bench.queue, "down", 1)
+        await bench.queue.send("the next")
+        await eventually(lambda: _untold(bench))
+
+
+async def _untold(bench: Bench) -> bool:
+    return await bench.queue.recall(route.TROUBLE) is None

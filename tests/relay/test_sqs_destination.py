@@ -331,6 +331,46 @@ def test_a_slow_server_is_not_asked_for_ever(
     assert ours.counts(queue_url) == (0, 0)
 
 
+@pytest.mark.parametrize("slow", [True, False])
+def test_a_slow_server_gets_one_call_at_a_time(
+    slow: bool, ours: Sqs, db: fairlead.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SLOW", -1.0 if slow else 60.0)
+    queue_url = ours.queue()
+    busy: list[int] = []  # a token for each call on its way
+    seen: list[int] = []
+    two = threading.Event()
+
+    def spoil(asked: Any) -> Answer | None:
+        busy.append(0)
+        seen.append(len(busy))
+        if not slow and len(seen) > 1 and len(busy) == 1:
+            assert two.wait(60)  # for another one beside it
+        if len(busy) > 1:
+            two.set()
+        busy.pop()
+        return None
+
+    with spoiled(ours, spoil) as proxy:
+        [outcomes] = handed(proxy.url(queue_url), leased(db, range(100)))
+    assert outcomes == [None] * 100
+    assert len(seen) == 10
+    assert (max(seen) == 1) is slow
+
+
+def test_a_server_that_is_down_is_asked_no_more(ours: Sqs, db: fairlead.Database) -> None:
+    calls: list[Any] = []
+
+    def spoil(asked: Any) -> Answer | None:
+        calls.append(asked)
+        return refusal("NonExistentQueue")
+
+    with spoiled(ours, spoil) as proxy:
+        [outcomes] = handed(proxy.url(ours.queue()), leased(db, range(80)))
+    assert all(isinstance(one, Later) and one.down for one in outcomes)
+    assert len(calls) == 1
+
+
 def test_what_answers_is_no_sqs(ours: Sqs, db: fairlead.Database) -> None:
     with spoiled(ours, lambda asked: (502, {"html": "bad gateway"})) as proxy:
         [[outcome]] = handed(proxy.url(ours.queue()), leased(db, ["x"]))
@@ -354,7 +394,7 @@ def test_an_address_makes_a_destination(ours: Sqs, db: fairlead.Database) -> Non
     async def main() -> None:
         destination = destination_for(f"sqs:{queue_url}?region=eu-north-1&groups=1")
         assert destination.shown == f"sqs:{queue_url}"
-        assert (destination.ahead, destination.most) == (899.0, 80)
+        assert (destination.ahead, destination.most) == (899.0, 10)
         parcels = leased(db, [Send(json.dumps("x"), channel="c")])
         assert await destination.hand_over(parcels, now()) == [None]
         await destination.close()

@@ -13,6 +13,7 @@ import fairlead
 from fairlead.errors import InvalidArgument
 from fairlead.relay import waiter_orders as orders
 from fairlead.relay.sqs import HandingOver
+from fairlead.values import moment
 from tests import servers
 from tests.relay.sqs_servers import Sqs
 from tests.relay.waiters import ATTRIBUTES, HOUR, Open, opened
@@ -230,7 +231,9 @@ async def test_what_waits_is_listed(door: Open, ours: Sqs, monkeypatch: pytest.M
         await d.due(queue_url)
         leased = await d.queue(queue_url).receive(3)
         due = int(at.timestamp()) * 1_000_000
-        await leased[1].defer(60, memo={"due": due, "tries": 1})
+        until = due - 60_000_000
+        memo = {"due": due, "tries": 1, "until": until}
+        await leased[1].defer(at=moment(until), memo=memo)
         await leased[2].kill("SQS does not take it")
         found = await d.waiting(queue_url)
         assert [one.body for one in found] == ["n0", "n1", "n3", "n4", "n5", "n6"]
@@ -262,3 +265,31 @@ def test_two_urls_never_share_a_queue() -> None:
     assert orders.queue_settings(aws, "eu-west-1")["meta"] == {"destination": f"sqs:{aws}?groups=1"}
     with pytest.raises(InvalidArgument, match="QueueUrl"):
         orders.queue_name("waiter-", "https://")
+
+
+async def test_a_name_instead_of_a_url_is_refused_before_anything_is_sent(
+    door: Open, ours: Sqs
+) -> None:
+    queue_url = ours.queue()
+    name = queue_url.rpartition("/")[2]
+    async with door() as d:
+        with pytest.raises(fairlead.InvalidArgument, match="not the queue's URL"):
+            await d.send(name, "x", JobId="job")
+        with pytest.raises(fairlead.InvalidArgument, match="not the queue's URL"):
+            await d.batch(name, [{"Id": "1", "MessageBody": "x", "JobId": "job"}])
+        await d.send(name, "without a job")
+    assert [message["Body"] for message in ours.taken(queue_url)] == ["without a job"]
+
+
+async def test_when_some_of_a_batch_is_sent_the_rest_is_told(door: Open, ours: Sqs) -> None:
+    queue_url = ours.queue()
+    late = [{"Id": id, "MessageBody": id, "DelaySeconds": HOUR} for id in "ab"]
+    async with door() as d:
+        await d.call("prepare", QueueUrl=queue_url)
+        await d.queue(queue_url).set(policy=fairlead.Policy(max_size=1))
+        answer = await d.batch(queue_url, [{"Id": "s", "MessageBody": "straight"}, *late])
+        assert [one["Id"] for one in answer["Successful"]] == ["s"]
+        assert [one["Id"] for one in answer["Failed"]] == ["a", "b"]
+        with pytest.raises(fairlead.ChannelFull):
+            await d.batch(queue_url, late)
+        assert await d.count(queue_url) == 0

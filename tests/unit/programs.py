@@ -148,8 +148,8 @@ class Program:
 
         def look() -> list[str]:
             found = re.findall(pattern, self.text)
-            if len(found) < times and self.child.poll() is not None:
-                self._reader.join(SECONDS)
+            # (Processes of a supervisor that is gone still write.)
+            if len(found) < times and not self._reader.is_alive():
                 found = re.findall(pattern, self.text)
                 assert len(found) >= times, f"it ended without {pattern!r}:\n{self.text}"
             return found if len(found) >= times else []

@@ -28,6 +28,12 @@ from tests.unit.conftest import Fairlead
         (["send", "emails", "x", "--file", "/nowhere/at/all"], 2, "exactly one"),
         (["send", "emails", "--file", "/nowhere/at/all"], 2, "cannot read"),
         (["stats", "--db", "bogus://x"], 2, "is not a database URL"),
+        (
+            ["stats", "--db", "mysql://ann:se/cret@host/db"],
+            2,
+            "'mysql://ann:***@host/db' is no URL",
+        ),
+        (["relay", "emails"], 2, "fairlead relay takes no argument 'emails'"),
         (["queue", "create", ""], 2, "must not be empty"),
         (["receive", "emails", "-n", "0"], 2, "between 1"),
         (["channel", "policy", "emails", "t", "--rate", "fast"], 2, "must look like"),

@@ -21,6 +21,8 @@ import fairlead
 from fairlead.cli import parsing
 from fairlead.cli.app import run
 
+pytestmark = pytest.mark.programs
+
 PROGRAM = [sys.executable, "-c", "from fairlead.cli import main; main()"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import fairlead
 from tests.server.serve_programs import Program, program
 from tests.unit.conftest import Fairlead
 from tests.unit.programs import Home, eventually, running
+
+pytestmark = pytest.mark.programs
 
 
 @pytest.fixture
@@ -62,6 +65,7 @@ def test_set_refuses_what_is_no_address_and_shows_no_password(cli: Fairlead) -> 
     ran = cli("relay", "set", "orders", "amqp://u:geheim@host/")
     assert ran.code == 0
     assert "geheim" not in ran.out + cli("relay", "status").out
+    assert "amqp://u:***@host/" in cli("queue", "show", "orders").out
 
 
 def test_status(emails: Fairlead, there: str) -> None:
@@ -69,16 +73,34 @@ def test_status(emails: Fairlead, there: str) -> None:
     emails("relay", "set", "emails", f"{there}#in")
     emails("send", "emails", "1")
     emails("send", "emails", "2", "--delay", "1h")
-    (row,) = emails("relay", "status", "--json").json
+    told = emails("relay", "status", "--json").json
+    assert told["relays"] == []
+    (row,) = told["queues"]
     assert (row["queue"], row["destination"]) == ("emails", f"{there}#in")
     assert (row["ready"], row["later"], row["trouble"]) == (1, 1, None)
-    assert "emails" in emails("relay", "status").out
+    ran = emails("relay", "status")
+    assert "emails" in ran.out
+    assert "no relay is running. Start one: fairlead relay" in ran.err
 
 
 def test_a_queue_without_a_destination_is_a_mistake(emails: Fairlead) -> None:
     ran = emails("relay", "run", "--queue", "emails")
     assert ran.code == 2
     assert "relay set emails ADDRESS" in ran.err
+
+
+def test_a_queue_that_is_not_there_is_named(emails: Fairlead) -> None:
+    ran = emails("relay", "--queue", "email")
+    assert ran.code == 2
+    assert "no queue is called 'email'. Did you mean 'emails'?" in ran.err
+
+
+def test_no_queue_goes_to_itself(emails: Fairlead, url: str, there: str) -> None:
+    ran = emails("relay", "set", "emails", f"{url}#emails")
+    assert ran.code == 2
+    assert "is the queue itself: name another one" in ran.err
+    for other in (f"{url}#others", f"{there}#emails", "postgresql://host/db#emails"):
+        assert emails("relay", "set", "emails", other).code == 0
 
 
 # --- as a program ---------------------------------------------------------------------------------
@@ -98,15 +120,20 @@ def test_trouble_is_said_once_and_shown(cli: Fairlead, url: str, there: str) -> 
     cli("send", "orders", "1")
     with program("relay", "--db", url) as relay:
         relay.until("is down for queue orders")
-        (row,) = cli("relay", "status", "--json").json
-        assert "create it" in row["trouble"]
+        told = cli("relay", "status", "--json").json
+        assert told["relays"] == [f"{socket.gethostname()}:{relay.process.pid}"]
+        assert f"1 relay running: {told['relays'][0]}" in cli("relay", "status").err
+        (row,) = told["queues"]
+        assert "fairlead queue create" in row["trouble"]
+        assert 0 <= row["trouble_seconds"] < 60
         with fairlead.connect(there) as db:
             db.queue("nowhere").create()
         relay.until("is back for queue orders")
         assert relay.err.count("is down for queue orders") == 1
         relay.signal(signal.SIGTERM)
         assert relay.end() == 0
-    assert cli("relay", "status", "--json").json[0]["trouble"] is None
+    told = cli("relay", "status", "--json").json
+    assert (told["relays"], told["queues"][0]["trouble"]) == ([], None)
 
 
 def test_without_a_destination_it_waits_for_one(emails: Fairlead, url: str, there: str) -> None:

@@ -14,6 +14,8 @@ import pytest
 from tests.unit.programs import APP, Home, Program, eventually, running
 from tests.unit.test_cli_program import Terminal
 
+pytestmark = pytest.mark.programs
+
 READY = r"process \d \(pid (\d+)\) is ready"
 
 
@@ -176,8 +178,10 @@ def test_in_a_terminal(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal.until("2 of 2 processes")
     home.send("welcome", to="ann")
     terminal.until("welcome ann from version 1")  # printed by a handler
+    old = {permit.id for permit in home.permits()}
     home.write(source.replace("VERSION = 1", "VERSION = 2"))
     terminal.until("shop.py changed: restarting")
+    eventually(lambda: not old & {permit.id for permit in home.permits()}, "the old ones leave")
     home.send("welcome", to="bob")
     terminal.until("welcome bob from version 2")
     terminal.type("\x03")

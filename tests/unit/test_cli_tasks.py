@@ -15,6 +15,8 @@ import fairlead
 from tests.unit.conftest import Fairlead
 from tests.unit.programs import PROGRAM, Home, running
 
+pytestmark = pytest.mark.programs
+
 SHOP = """
 from __future__ import annotations
 import fairlead

@@ -21,6 +21,8 @@ from tests.unit.conftest import Fairlead
 from tests.unit.programs import APP, Home, eventually, running
 from tests.unit.test_cli_program import Terminal
 
+pytestmark = pytest.mark.programs
+
 READY = r"worker \S+ is ready"
 
 

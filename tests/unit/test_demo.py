@@ -14,6 +14,8 @@ from fairlead.cli.app import run
 from fairlead.cli.demo.measure import percentile
 from tests.unit.test_cli_program import Terminal
 
+pytestmark = pytest.mark.programs
+
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Groups, progress, events and batches on SQLite: what only this backend has.
+"""Groups, their works and batches on SQLite: what only this backend has.
 
 With one writer at a time a group closes in the transaction that ends its last member, whatever
 ended it; what that costs, and that it costs nothing where there are no groups, is counted here.
@@ -16,51 +16,29 @@ from typing import Any
 import pytest
 
 from fairlead.backends.base import EVENT_ROW, GROUP_ROW, Memory, Receive
-from fairlead.backends.sqlite import SqliteBackend
 from fairlead.backends.sqlite.common import SQL
-from fairlead.drivers.sqlite import SqliteDriver, connect
-from fairlead.errors import DuplicateKey, InvalidArgument, QueueNotFound
+from fairlead.drivers.sqlite import SqliteDriver
+from fairlead.errors import DuplicateKey, QueueNotFound
 from fairlead.run import run
+from tests.unit import sqlite_desk
+from tests.unit.sqlite_desk import BACKEND, NOW, SECOND, Desk, plan
 
-BACKEND = SqliteBackend()
-NOW = 1_700_000_000_000_000
-SECOND = 1_000_000
 DAY = 86_400 * SECOND
 ALLOWED = BACKEND.statements() | {"BEGIN IMMEDIATE", "BEGIN", "COMMIT", "ROLLBACK"}
 
 
-class Recorder(SqliteDriver):
-    """A driver that remembers what it was asked, and what its statements cost."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        super().__init__(connection)
-        self.texts: list[str] = []
-        self.steps = 0
-        connection.set_progress_handler(self._step, 1)
-
-    def _step(self) -> int:
-        self.steps += 1
-        return 0
-
-    def execute(self, text: str, params: Any) -> Any:
-        self.texts.append(text)
-        return super().execute(text, params)
-
-
-class Db:
-    """One database with a queue `q`, where the clock stands still unless a test moves it."""
+class Db(Desk):
+    """A desk where the clock stands still unless a test moves it."""
 
     def __init__(self, **columns: Any) -> None:
-        self.driver = Recorder(connect(":memory:"))
+        super().__init__(**columns)
         self.now = NOW
-        self.do(BACKEND.migrate())
-        self.do(BACKEND.queue_create("q", columns, NOW))
 
     def do(self, operation: Any) -> Any:
         self.driver.texts.clear()
         self.driver.steps = 0
         try:
-            return run(operation, self.driver, True)
+            return super().do(operation)
         finally:
             assert set(self.driver.texts) <= ALLOWED, "sent what is not in the catalogue"
 
@@ -91,27 +69,8 @@ class Db:
         return [dict(zip(EVENT_ROW, row, strict=True)) for row in rows]
 
 
-def item(body: bytes = b"m", **k: Any) -> tuple[Any, ...]:
-    return (
-        k.get("channel", ""),
-        body,
-        0,
-        0,
-        k.get("due"),
-        k.get("delay", 0),
-        k.get("key"),
-        k.get("on_conflict", "e"),
-        0,
-        None,
-        k.get("headers"),
-        k.get("lease"),
-        k.get("max_attempts"),
-        k.get("expires"),
-        k.get("max_wait"),
-        k.get("group"),
-        None,
-        None,
-    )
+def item(body: bytes = b"m", channel: str = "", **k: Any) -> tuple[Any, ...]:
+    return sqlite_desk.item(channel, body, **k)
 
 
 MEMBER = item(group="g")
@@ -125,14 +84,6 @@ def db() -> Iterator[Db]:
 
 
 # --- plans and costs ----------------------------------------------------------------------------
-
-
-def plan(db: Db, name: str) -> str:
-    text = SQL.statements[name]
-    numbers = [int(n) for n in re.findall(r"\?(\d+)", text)]
-    rows = db.driver.execute(f"EXPLAIN QUERY PLAN {text}", [None] * max(numbers, default=0))
-    return "\n".join(row[3] for row in rows)
-
 
 INDEXES = {
     "end_members": "COVERING INDEX fairlead_member (group_id=?)",
@@ -203,24 +154,6 @@ def test_without_groups_and_events_no_statement_is_added(db: Db) -> None:
     assert len(db.driver.texts) == wrapped + 5
     db.do(BACKEND.complete("q", again[2:], None, 0, True, NOW))
     assert len(db.driver.texts) == wrapped + 4
-
-
-def test_events_are_one_statement_per_call() -> None:
-    db = Db(events=1)
-
-    def written() -> int:
-        return sum(text.startswith("INSERT INTO fairlead_event") for text in db.driver.texts)
-
-    db.send(*[item()] * 100)
-    assert written() == 1
-    leases = db.lease(100)
-    assert written() == 1
-    db.do(BACKEND.progress("q", leases, 1, None, True, NOW))
-    assert written() == 1
-    db.do(BACKEND.ack("q", leases, True, NOW))
-    assert written() == 1
-    assert len(db.events()) == 400
-    db.driver.close()
 
 
 # --- what ends a member ends the group, in the same transaction -----------------------------------
@@ -478,64 +411,6 @@ def test_a_dead_holder_gives_its_key_to_a_work(db: Db) -> None:
     kill(db, [])
     db.running(end=item(b"end", key="k"))
     assert db.do(BACKEND.get("q", None, "k", NOW))[2] == b"end"
-
-
-# --- events -------------------------------------------------------------------------------------
-
-
-def test_a_cursor_moves_on_over_what_was_not_wanted() -> None:
-    db = Db(events=1)
-    db.do(BACKEND.queue_create("p", {"events": 1}, NOW))
-    _, start = db.do(BACKEND.events(None, None, None, 10))
-    db.send(*[item()] * 5)
-    rows, cursor = db.do(BACKEND.events(start, "p", None, 10))
-    assert rows == []
-    assert db.do(BACKEND.events(cursor, None, None, 10)) == ([], cursor)
-    db.send(item(), queue="p")
-    rows, last = db.do(BACKEND.events(cursor, "p", ["created", "dead"], 10))
-    assert [row[3] for row in rows] == ["p"]
-    # Page by page nothing is left out.
-    pages: list[str] = []
-    while (answer := db.do(BACKEND.events(start, None, None, 2)))[0]:
-        pages += [row[0] for row in answer[0]]
-        start = answer[1]
-    assert pages == [row[0] for row in db.do(BACKEND.events("", None, None, 10))[0]]
-    assert start == last
-    db.driver.close()
-
-
-def test_a_cursor_outlives_the_events_it_has_passed() -> None:
-    db = Db(events=1)
-    db.send(item())
-    rows, cursor = db.do(BACKEND.events("", None, None, 10))
-    assert len(rows) == 1
-    db.do(BACKEND.maintain(100, NOW + DAY))
-    assert db.do(BACKEND.events("", None, None, 10))[0] == []
-    assert db.do(BACKEND.events(cursor, None, None, 10)) == ([], cursor)
-    db.send(item())
-    assert len(db.do(BACKEND.events(cursor, None, None, 10))[0]) == 1
-    db.driver.close()
-
-
-@pytest.mark.parametrize("cursor", ["x", "-1", "1.5", "1 ", "²"])
-def test_what_is_no_cursor_is_refused(db: Db, cursor: str) -> None:
-    with pytest.raises(InvalidArgument, match="no cursor"):
-        db.do(BACKEND.events(cursor, None, None, 10))
-
-
-def test_events_of_a_death_that_moves(db: Db) -> None:
-    db.do(BACKEND.queue_create("dead", {"events": 1}, NOW))
-    db.do(BACKEND.queue_set("q", {"dead_letter": "dead", "events": 1}, NOW))
-    [id] = db.send(item(key="k", channel="c"))
-    kill(db, [])
-    told = [(e["kind"], e["queue"], e["id"], e["key"], e["channel"]) for e in db.events()]
-    assert told == [
-        ("created", "q", id, "k", "c"),
-        ("leased", "q", id, "k", "c"),
-        ("dead", "q", id, "k", "c"),
-        ("created", "dead", id, None, "c"),
-    ]
-    assert json.loads(db.events()[2]["data"]) == {"error": "no"}
 
 
 # --- batches ------------------------------------------------------------------------------------

@@ -119,12 +119,29 @@ async def test_retries_by_type_of_exception(bench: Bench) -> None:
         attempts[kind] = attempts.get(kind, 0) + 1
         raise OSError(kind)
 
+    await bench.queue.set(backoff=0.001)  # for the errors that have none of their own
     async with bench.worker():
         sent = [await flaky.send_async(kind) for kind in ("os", "connection", "value")]
         sent.append(await strict.send_async("never again"))
         for one in sent:
             assert (await flaky.wait_async(one, PATIENCE)).state == "dead"
     assert attempts == {"os": 5, "connection": 2, "value": 5, "never again": 1}
+
+
+async def test_where_nobody_says_when_the_next_try_is_not_at_once(bench: Bench) -> None:
+    @bench.task()
+    async def fails() -> None:
+        raise ValueError
+
+    async with bench.worker():
+        sent = await fails.send_async()
+        await eventually(lambda: bench.failures(sent))
+    [message] = await bench.queue.peek()
+    last = (await bench.queue.failures())[0]  # a slow machine may have tried again
+    usual = Backoff()
+    wait = usual.initial * usual.factor ** (last.attempt - 1)
+    delay = (message.due_at - last.at).total_seconds()
+    assert wait * (1 - usual.jitter) - 0.001 <= delay <= wait + 0.001
 
 
 async def test_one_call_may_have_attempts_of_its_own(bench: Bench) -> None:

@@ -23,6 +23,8 @@ from tests.relay.dynamodb.original import Original
 from tests.server.moto_twins import moto
 
 NOW = 1_900_000_000.25  # by the drains' clock; SQS has one of its own
+CLAIM = 121  # seconds after which nobody has a claim any more
+THROTTLED = "ProvisionedThroughputExceededException"
 KINDS = {"dynalite": dynalite.running, "moto": moto}
 KEYS = {"region_name": "eu-west-3", "aws_access_key_id": "any", "aws_secret_access_key": "any"}
 ONCE = Config(retries={"total_max_attempts": 1}, max_pool_connections=20)
@@ -159,6 +161,20 @@ def answer(client: Any, operation: str, code: str, times: int = 1, after: int = 
         return AWSResponse(request.url, 400, {"x-amzn-requestid": "1"}, _Raw(body))
 
     client.meta.events.register_first(f"before-send.{service}.{operation}", refuse)
+
+
+def babble(client: Any, operation: str) -> None:
+    """Let an operation be answered once by what is no AWS: a proxy's page that says 200."""
+    service = client.meta.service_model.service_name
+    left = iter([True])
+
+    def page(request: Any, **_: Any) -> AWSResponse | None:
+        if not next(left, False):
+            return None
+        kind = {"content-type": "text/html"}
+        return AWSResponse(request.url, 200, kind, _Raw(b"<html>Please log in</html>"))
+
+    client.meta.events.register_first(f"before-send.{service}.{operation}", page)
 
 
 class _Raw:

@@ -19,12 +19,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
-from fairlead.relay.dynamodb import DynamoStore
 from tests.faults.crew import FULL
-from tests.relay.dynamodb.stage import KEYS, Stage, answer, lose
+from tests.relay.dynamodb.stage import CLAIM, KEYS, THROTTLED, Stage, answer, lose
 from tests.server.serve_programs import SECONDS
-
-CLAIM = 121  # seconds after which nobody has a claim any more
 
 
 def both(why: str | None = None) -> pytest.MarkDecorator:
@@ -296,6 +293,39 @@ def test_a_job_that_is_put_again_for_the_same_time(stage: Stage) -> None:
     assert [message.body["try_"] for message in stage.messages()] == [2]
 
 
+@pytest.mark.parametrize("step", ["claimed", "sent", "deleted"])
+def test_at_a_fifo_queue_another_body_for_the_same_time_arrives(stage: Stage, step: str) -> None:
+    """SQS must not take it for what it was sent before."""
+    stage.use(stage.world.name(".fifo"))
+    stage.put(-1, "job", try_=1)
+
+    def on_step(at: str, job_ids: Sequence[str]) -> None:
+        if at == step:
+            stage.put(-1, "job", try_=2)
+
+    stage.drain(on_step).drain(stage.queue)
+    stage.drain().drain(stage.queue)
+    assert [message.body["try_"] for message in stage.messages()] == [1, 2]
+    assert not stage.table()
+
+
+def test_at_a_fifo_queue_the_same_again_is_the_same_in_any_order(stage: Stage) -> None:
+    """DynamoDB's maps have no order, and two reads of one item need not show the same."""
+    stage.use(stage.world.name(".fifo"))
+    parts = {"DataType": "String", "StringValue": "x"}
+    other = {"DataType": "String", "StringValue": "y"}
+    store = stage.drain()
+    attributes: dict[str, Any]
+    for body, attributes in (
+        ({"a": 1, "b": {"c": 2, "d": 3}}, {"p": parts, "q": parts}),
+        ({"b": {"d": 3, "c": 2}, "a": 1}, {"q": dict(reversed(parts.items())), "p": parts}),
+        ({"a": 1, "b": {"c": 2, "d": 3}}, {"p": parts, "q": other}),  # this one is another
+    ):
+        store.put(stage.queue, stage.job("job", **body), stage.now - 1, attributes=attributes)
+        assert store.drain(stage.queue).sent == 1
+    assert len(stage.messages()) == 2
+
+
 @both()
 def test_the_last_of_two_wins(stage: Stage) -> None:
     stage.put(60, "job", try_=1)
@@ -379,8 +409,6 @@ def test_the_answer_of_sqs_is_lost(stage: Stage, end: str) -> None:
 
 # --- DynamoDB refuses -----------------------------------------------------------------------------
 
-THROTTLED = "ProvisionedThroughputExceededException"
-
 
 @both("what was deleted before is lost")
 def test_dynamodb_throttles_in_the_middle(stage: Stage) -> None:
@@ -405,51 +433,3 @@ def test_throttled_it_says_so_and_stops(stage: Stage) -> None:
     drained = stage.drain(dynamodb=dynamodb).drain(stage.queue)
     assert THROTTLED in (drained.trouble or "")
     assert stage.drain(dynamodb=dynamodb).drain(stage.queue).sent == 12
-
-
-def test_what_was_sent_and_not_deleted_is_not_sent_again_by_the_same_drain(stage: Stage) -> None:
-    ids = stage.fill(10)
-    dynamodb = stage.dynamodb_client()
-    answer(dynamodb, "DeleteItem", THROTTLED, times=4)
-    drain = stage.drain(dynamodb=dynamodb)
-    assert drain.drain(stage.queue).sent == 10
-    assert len(stage.table()) == 4
-    stage.now += CLAIM
-    assert drain.drain(stage.queue).sent == 0
-    assert not stage.table()
-    assert stage.arrived() == dict.fromkeys(ids, 1)
-
-
-def test_a_lost_answer_to_a_claim_is_asked_for_again(stage: Stage) -> None:
-    """botocore repeats what timed out: the claim is ours already then."""
-    stage.fill(1)
-    dynamodb = stage.dynamodb_client()
-    drain = stage.drain(dynamodb=dynamodb)
-    asked = iter([True])
-
-    def twice(params: Any, context: Any, **_: Any) -> None:
-        if next(asked, False):
-            values = json.loads(params["body"])
-            stage.dynamodb.update_item(**values)
-
-    dynamodb.meta.events.register("before-call.dynamodb.UpdateItem", twice)
-    assert drain.drain(stage.queue).sent == 1
-
-
-def test_asleep_between_claim_and_send(stage: Stage) -> None:
-    """A machine that was stopped for minutes must not send what another has claimed since."""
-    stage.fill(3)
-
-    def on_step(step: str, job_ids: Sequence[str]) -> None:
-        if step == "claimed":
-            stage.now += CLAIM
-            assert (
-                DynamoStore(stage.dynamodb, stage.sqs, clock=lambda: stage.now)
-                .drain(stage.queue)
-                .sent
-                == 3
-            )
-
-    drained = stage.drain(on_step).drain(stage.queue)
-    assert (drained.sent, drained.failed) == (0, 3)
-    assert max(stage.arrived().values()) == 1

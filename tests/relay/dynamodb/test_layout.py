@@ -14,7 +14,7 @@ from fairlead.relay.destination import DestinationError
 from fairlead.relay.dynamo_items import item
 from fairlead.relay.dynamodb import DynamoStore, Waiting
 from tests.relay.dynamodb.original import Original
-from tests.relay.dynamodb.stage import NOW, Stage
+from tests.relay.dynamodb.stage import NOW, Stage, answer
 
 WRAPPER = "ActiveJob::QueueAdapters::ShoryukenAdapter::JobWrapper"
 
@@ -151,15 +151,27 @@ def test_items_that_nobody_can_read_stay_and_stop_nothing(stage: Stage) -> None:
     strange = item("strange", NOW, {"raw": b"x"}, {})
     misspelt = item("misspelt", NOW, {}, {})
     misspelt["sqs_message_attributes"]["M"]["a"] = {"M": {"StringValue": {"S": "x"}}}
-    for one in (broken, strange, misspelt):
+    nil, untyped, number = (item(id, NOW, {}, {}) for id in ("nil", "untyped", "number"))
+    kind = {"data_type": {"S": "String"}}
+    for one, parts in (
+        (nil, {**kind, "string_value": {"NULL": True}}),  # Ruby's nil
+        (untyped, {"string_value": {"S": "x"}}),
+        (number, {**kind, "binary_value": {"N": "1"}}),
+    ):
+        one["sqs_message_attributes"]["M"]["a"] = {"M": parts}
+    for one in (broken, strange, misspelt, nil, untyped, number):
         stage.dynamodb.put_item(TableName=stage.queue, Item=one)
     stage.put(5, "sound")
     drained = stage.drain().drain(stage.queue)
-    assert (drained.sent, drained.failed, drained.trouble) == (1, 3, None)
+    assert (drained.sent, drained.failed, drained.trouble) == (1, 6, None)
     reasons = "\n".join(sorted(drained.reasons))
-    for said in ("no sqs_message_body", "type B", "'StringValue', which SQS does not take"):
+    for said in (
+        *("no sqs_message_body", "type B", "'StringValue', which SQS does not take"),
+        *("'nil': its attribute 'a' has a string_value that is no text", "'a' has no data_type"),
+        "'a' has a binary_value that is not binary",
+    ):
         assert said in reasons
-    assert set(stage.table()) == {"5a1f3c", "strange", "misspelt"}
+    assert set(stage.table()) == {"5a1f3c", "strange", "misspelt", "nil", "untyped", "number"}
     assert not any("fairlead_claim" in one for one in stage.table().values())
     assert stage.drain().waiting(stage.queue) == []
     assert stage.drain().cancel(stage.queue, "strange")
@@ -179,6 +191,13 @@ def test_what_waits_can_be_seen_counted_and_cancelled(stage: Stage) -> None:
     assert not store.cancel(stage.queue, "job-4")
     assert store.count(stage.queue) == 4
     assert store.waiting(stage.queue, 0) == []
+
+
+def test_a_time_that_is_no_time_is_not_shown(stage: Stage) -> None:
+    found = written_by_the_gem(stage.queue, "1900000000000")  # in milliseconds
+    stage.dynamodb.put_item(TableName=stage.queue, Item=found)
+    summary = stage.drain().summary(stage.queue)
+    assert (summary.waiting, summary.soon, summary.oldest) == (1, 0, None)
 
 
 def test_what_a_drain_has_in_hand_cannot_be_cancelled(stage: Stage) -> None:
@@ -215,6 +234,52 @@ def test_send_message_as_boto3_has_it(stage: Stage) -> None:
         store.send_message(QueueUrl=stage.url, MessageGroupId="g", **far)
     with pytest.raises(InvalidArgument, match="not both"):
         store.send_message(QueueUrl=stage.url, At=NOW, **far)
+
+
+def test_no_delay_is_a_delay_too(stage: Stage) -> None:
+    """Else the queue's own would apply."""
+    sixty = {"DelaySeconds": "60"}
+    stage.sqs.set_queue_attributes(QueueUrl=stage.url, Attributes=sixty)
+    store = stage.drain()
+    whens: dict[str, dict[str, Any]] = {
+        "queue's": {},
+        "none": {"DelaySeconds": 0},
+        "now": {"At": stage.now},
+    }
+    for id, when in whens.items():
+        text = json.dumps(stage.job(id))
+        store.send_message(QueueUrl=stage.url, MessageBody=text, **when)
+    assert stage.delays() == {"queue's": 60, "none": 0, "now": 0}
+    stage.use(stage.world.name(".fifo"))
+    ids = {"MessageGroupId": "g", "MessageDeduplicationId": "d"}
+    text = json.dumps(stage.job("now"))
+    store.send_message(QueueUrl=stage.url, MessageBody=text, At=stage.now, **ids)
+    assert set(stage.arrived()) == {"now"}
+
+
+def test_a_queue_that_can_have_no_table(stage: Stage) -> None:
+    url = stage.sqs.create_queue(QueueName="ab")["QueueUrl"]
+    store = DynamoStore(stage.dynamodb, stage.sqs, gem=False)
+    with pytest.raises(InvalidArgument, match="no DynamoDB table can be called 'ab'"):
+        store.send_message(QueueUrl=url, MessageBody="job", JobId="j")
+    assert stage.db.queue("ab").peek(10) == []
+    store.send_message(QueueUrl=url, MessageBody="any")
+    assert [one["Body"] for one in stage.sqs.receive_message(QueueUrl=url)["Messages"]] == ["any"]
+    stage.sqs.delete_queue(QueueUrl=url)
+
+
+def test_only_tables_of_others_are_left_out(stage: Stage) -> None:
+    """A table that cannot be looked at just now is still there."""
+    dynamodb = stage.dynamodb_client()
+    store = DynamoStore(dynamodb, stage.sqs)
+    for code in ("AccessDeniedException", "ResourceNotFoundException"):
+        there = len(store.tables())
+        answer(dynamodb, "DescribeTable", code)
+        assert len(store.tables()) == there - 1
+    for code in ("ThrottlingException", "InternalServerError", "ExpiredTokenException"):
+        answer(dynamodb, "DescribeTable", code)
+        with pytest.raises(DestinationError, match=code):
+            store.tables()
 
 
 @pytest.mark.parametrize(

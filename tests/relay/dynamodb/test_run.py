@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -18,7 +18,7 @@ from fairlead.relay.dynamo_drain import Drained
 from fairlead.relay.dynamo_run import Rounds
 from fairlead.relay.dynamodb import DynamoStore
 from tests.relay.dynamodb import command
-from tests.relay.dynamodb.stage import Stage
+from tests.relay.dynamodb.stage import THROTTLED, Stage, answer, babble
 from tests.server.serve_programs import SECONDS, wait_for
 
 
@@ -67,6 +67,56 @@ def test_a_fifo_queue_gets_its_messages_when_they_are_due(stage: Stage) -> None:
     assert stage.messages()[0].created_at.timestamp() >= stage.now + 1.5
 
 
+def test_what_becomes_due_at_a_fifo_queue_during_a_poll_waits_for_no_other(stage: Stage) -> None:
+    stage.use(stage.world.name(".fifo"))
+    stage.put(-1, "due")
+    stage.put(0.5, "soon")
+
+    def on_step(step: str, job_ids: Sequence[str]) -> None:
+        if step == "sent":
+            stage.now += 1
+
+    store = stage.drain(on_step)
+    with Running(lambda stop: store.run([stage.queue], 840, stop)):
+        wait_for(lambda: "soon" in stage.arrived())
+
+
+def test_what_was_sent_and_not_deleted_is_deleted_soon(stage: Stage) -> None:
+    """While the claim lasts: afterwards another would send it again."""
+    stage.put(10, "job")
+    dynamodb = stage.dynamodb_client()
+    answer(dynamodb, "DeleteItem", THROTTLED)
+    store = stage.drain(dynamodb=dynamodb)
+    with Running(lambda stop: store.run([stage.queue], 840, stop)):
+        wait_for(lambda: "job" in stage.arrived() and not stage.table())
+    assert stage.arrived() == {"job": 1}
+
+
+@pytest.mark.parametrize("operation", ["GetQueueUrl", "Query", "UpdateItem"])
+def test_an_answer_that_is_not_from_aws_is_asked_for_again(stage: Stage, operation: str) -> None:
+    stage.put(10, "job")
+    dynamodb, sqs = stage.dynamodb_client(), stage.sqs_client()
+    babble(sqs if operation == "GetQueueUrl" else dynamodb, operation)
+    store = stage.drain(dynamodb=dynamodb, sqs=sqs)
+    with Running(lambda stop: store.run([stage.queue], 840, stop)):
+        wait_for(lambda: "job" in stage.arrived())
+
+
+def test_an_answer_that_is_not_from_aws_is_told(stage: Stage) -> None:
+    dynamodb = stage.dynamodb_client()
+    store = DynamoStore(dynamodb, stage.sqs)
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("ListTables", store.tables),
+        ("DescribeTable", store.tables),
+        ("Query", lambda: store.count(stage.queue)),
+        ("Query", lambda: store.waiting(stage.queue)),
+    ]
+    for operation, call in calls:
+        babble(dynamodb, operation)
+        with pytest.raises(DestinationError, match="what answered is not AWS"):
+            call()
+
+
 class Script:
     """A poll that answers what it is told to."""
 
@@ -83,7 +133,7 @@ class Script:
         return answer
 
     def run(self, stop: threading.Event, every: float = 840) -> None:
-        Rounds(self.poll, lambda queue: None, lambda: self.tables, every, stop).run()
+        Rounds(self.poll, lambda queue, since: None, lambda: self.tables, every, stop).run()
 
 
 def test_after_trouble_it_polls_again_soon() -> None:
@@ -96,6 +146,57 @@ def test_when_another_drains_claim_ends_it_looks_again() -> None:
     script = Script(Drained(again_at=time.time() + 0.2))
     with Running(script.run):
         wait_for(lambda: len(script.polls) == 2)
+
+
+class Pauses(threading.Event):
+    """It notes what a table's thread would wait, and ends the run then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if threading.current_thread().name.startswith("table "):
+            self.noted.append(timeout)
+            self.set()
+        return super().wait(timeout)
+
+
+@pytest.mark.parametrize(("lasts", "pause"), [(0, 300), (200, 100), (500, 0), (-3600, 300)])
+def test_polls_begin_every_so_many_seconds_however_long_they_last(lasts: int, pause: int) -> None:
+    """Or what is found by the next one is late. A clock may be set back meanwhile."""
+    now, stop = [5000.0], Pauses()
+
+    def poll(queue: str, stop: threading.Event) -> Drained:
+        now[0] += lasts
+        return Drained()
+
+    Rounds(poll, lambda queue, since: None, lambda: ["one"], 300, stop, lambda: now[0]).run()
+    assert stop.noted == [pause]
+
+
+def test_a_signal_that_another_thread_receives_is_heard() -> None:
+    """Python runs the handler in the main thread, which must not sleep until its next look."""
+    asleep = threading.Event()
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            if threading.current_thread() is threading.main_thread():
+                asleep.set()
+            return super().wait(timeout)
+
+    def poll(queue: str, stop: threading.Event) -> Drained:
+        assert asleep.wait(SECONDS)
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        return Drained()
+
+    stop = Stop()
+    before = signal.signal(signal.SIGUSR1, lambda *_: stop.set())
+    try:
+        Rounds(poll, lambda queue, since: None, lambda: ["one"], 840, stop).run()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert stop.is_set()
 
 
 def test_tables_that_come_and_go() -> None:
