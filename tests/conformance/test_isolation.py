@@ -311,7 +311,7 @@ def test_an_open_receive_blocks_no_other_receive(queue, doors, backend):
 # --- through a pooler ---------------------------------------------------------------------------
 
 
-def test_pgbouncer_in_transaction_mode():
+def test_postgres_behind_pgbouncer_in_transaction_mode():
     servers.postgres_url("bounced")
     url = servers.pgbouncer_url("bounced")
     with fairlead.connect(url, prepare=False) as database:
@@ -339,7 +339,7 @@ def test_pgbouncer_in_transaction_mode():
         assert queue.stats().acked == 60
 
 
-def test_pgbouncer_with_your_connection():
+def test_postgres_behind_pgbouncer_with_your_connection():
     import psycopg
 
     servers.postgres_url("bounced2")

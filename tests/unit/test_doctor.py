@@ -352,14 +352,14 @@ def test_dangerous_servers() -> None:
     assert found == {"fsync": "bad", "synchronous_commit": "warn"}
 
 
-def test_a_pooler_is_recognised() -> None:
+def test_postgres_behind_a_pooler_is_recognised() -> None:
     servers.postgres_url("doctor")
     with fairlead.connect(servers.pgbouncer_url("doctor"), prepare=False) as db:
         db.migrate()
         assert unhealthy(db) == {"pooler": "warn"}
 
 
-def test_the_command_through_a_pooler(capsys: pytest.CaptureFixture[str]) -> None:
+def test_postgres_behind_a_pooler_and_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     servers.postgres_url("doctor")
     url = servers.pgbouncer_url("doctor")
     assert run(["stats", "--db", url]) == 1
@@ -392,7 +392,7 @@ def test_mysql_is_healthy(mysql_db: fairlead.Database) -> None:
     } <= (set(levels(mysql_db)))
 
 
-def test_packets(mysql_db: fairlead.Database) -> None:
+def test_mysql_packets(mysql_db: fairlead.Database) -> None:
     queue = mysql_db.queue("large")
     queue.create(max_body=64 << 20)
     try:
