@@ -74,11 +74,18 @@ def judge(
     return DatabaseError(f"{call.what}: the database could not do it ({code}): {error}")
 
 
-def unusable(code: str | None, verdict: str | BaseException) -> bool:
+def lost(code: str | None, verdict: str | BaseException) -> bool:
+    """Has the way to the database broken, as far as we know?"""
+    if code == GONE or verdict == LOST:
+        return True
+    return isinstance(verdict, DatabaseUnavailable | OutcomeUnknown)
+
+
+def unusable(verdict: str | BaseException) -> bool:
     """Must the connection be thrown away? Also after an error that we do not know: MySQL does not
     let a procedure whose statement is killed end its own transaction, and in that nothing that
     comes after would ever be committed."""
-    return code == GONE or type(verdict) in (DatabaseError, OutcomeUnknown)
+    return type(verdict) is DatabaseError
 
 
 def judge_yours(backend: Backend, code: str | None, error: BaseException) -> BaseException:

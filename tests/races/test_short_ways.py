@@ -7,12 +7,27 @@ from collections.abc import Sequence
 import pytest
 
 from fairlead.backends.base import Lease
+from fairlead.backends.postgres import backend, memory
 from tests.races.explore import Lab
 from tests.races.session import Session, Step
 from tests.races.test_stops import Sides
 from tests.races.world import HOUR, World
 
 YEAR = 365 * 24 * HOUR
+
+
+class Still:
+    @staticmethod
+    def monotonic() -> float:
+        return 1000.0
+
+
+@pytest.fixture(autouse=True)
+def time_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer takes a short way until 100 ms after its last look; then schedules would depend on
+    the machine's speed."""
+    monkeypatch.setattr(memory, "time", Still)
+    monkeypatch.setattr(backend, "time", Still)
 
 
 @pytest.mark.parametrize("most", [None, 1, 2], ids=["free", "limit 1", "limit 2"])

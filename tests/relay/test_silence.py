@@ -52,8 +52,7 @@ async def test_a_silent_way_to_our_own_database(
         queue = db.queue("out")
         queue.create()
         async with (
-            # Each connection is found to be dead by itself, and psycopg takes 5 s to leave one.
-            fairlead.connect_async(proxy.url(url), pool_size=2) as through,
+            fairlead.connect_async(proxy.url(url)) as through,
             Relay(through, {"out": place}, schedules=False, lease=1),
         ):
             queue.send("before")

@@ -12,7 +12,7 @@ from fairlead.backends.sqlite import SqliteBackend
 from fairlead.drivers.base import GONE
 from fairlead.operations import sending
 from fairlead.operations.call import Core
-from fairlead.retrying import LOST, judge, unusable
+from fairlead.retrying import LOST, judge, lost
 
 CORE = Core(SqliteBackend())
 KEYED = Send(1, key="k", on_conflict="ignore")
@@ -58,4 +58,4 @@ def test_an_interruption_on_mysql_may_have_come_after_the_commit(code: str) -> N
     verdict = judge(backend, code, RuntimeError("interrupted"), plain, 0)
     assert isinstance(verdict, OutcomeUnknown)
     assert "may or may not have happened" in str(verdict)
-    assert unusable(code, verdict)
+    assert lost(code, verdict)

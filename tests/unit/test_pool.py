@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
 import threading
@@ -11,13 +12,15 @@ from typing import Any
 import pytest
 
 import fairlead
-from fairlead import DatabaseUnavailable
+from fairlead import DatabaseUnavailable, OutcomeUnknown
 from fairlead.aio import pool as aio_pool
 from fairlead.aio.pool import AsyncPool
 from fairlead.aio.running import AsyncOwnRunner
 from fairlead.sync import pool as sync_pool
 from fairlead.sync.pool import STALE, Pool
 from tests import servers
+from tests.conformance import yours
+from tests.conformance.door import unique
 
 
 class Gone(Exception):
@@ -40,6 +43,9 @@ class FakeDriver:
     def close(self) -> None:
         assert not self.closed
         self.closed = True
+
+    def abort(self) -> None:
+        pass
 
     def code(self, error: BaseException) -> str | None:
         return "gone" if isinstance(error, Gone) else None
@@ -209,6 +215,32 @@ def test_a_stale_dead_connection_is_replaced(make, fake_time):
     assert driver.closed
     pool.do("release", fresh)
     assert pool.do("acquire") is fresh
+
+
+def test_a_lost_connection_takes_the_idle_ones_with_it(make):
+    """What broke it has broken them, and each would cost its user an error or a wait."""
+    pool = make(size=3)
+    one, two, three = (pool.do("acquire") for _ in range(3))
+    pool.do("release", one)
+    pool.do("release", two)
+    pool.do("lose", three)
+    assert (one.closed, two.closed, three.closed) == (True, True, True)
+    fresh = [pool.do("acquire") for _ in range(3)]
+    assert pool.opened[3:] == fresh
+
+
+def test_a_stale_dead_connection_takes_the_idle_ones_with_it(make, fake_time):
+    pool = make(size=3)
+    one, two, three = (pool.do("acquire") for _ in range(3))
+    pool.do("release", one)
+    pool.do("release", two)
+    two.dead = True
+    fake_time.now += STALE + 0.1
+    assert pool.do("acquire") not in (one, two)
+    assert (one.closed, two.closed, three.closed) == (True, True, False)
+    assert pool.do("acquire") is pool.opened[4]
+    with pytest.raises(DatabaseUnavailable, match="all 3 connections were busy"):
+        pool.do("acquire")
 
 
 def test_an_error_that_is_not_the_databases_is_raised_and_makes_room(make, fake_time):
@@ -422,5 +454,65 @@ def test_who_is_cancelled_while_a_connection_is_made_is_cancelled(swallows: bool
         with pytest.raises(asyncio.CancelledError):
             await task
         await db.close()
+
+    asyncio.run(main())
+
+
+URLS = {"postgresql": servers.postgres_url, "mysql": servers.mysql_url}
+
+
+def cut_all(kind: str, url: str) -> int:
+    """End every other session of the database, as a server does that starts anew."""
+    which = {
+        "postgresql": "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        "mysql": "SELECT id FROM information_schema.processlist "
+        "WHERE db = database() AND id <> connection_id()",
+    }[kind]
+    with yours.plain(kind, url) as mine:
+        rows = mine.execute(which)
+        if kind == "mysql":
+            for (id,) in rows:
+                mine.execute(f"KILL {id}")
+        mine.commit()
+    return len(rows)
+
+
+@pytest.mark.parametrize("kind", URLS)
+def test_a_server_that_starts_anew_breaks_at_most_one_call(kind: str) -> None:
+    url = URLS[kind]("pool_cut")
+    with fairlead.connect(url, pool_size=6, listen=False) as db:
+        db.migrate()
+        queue = db.queue(unique("q"))
+        queue.create()
+        for call in (queue.stats, lambda: queue.send(1)):
+            with contextlib.ExitStack() as held:
+                for _ in range(6):
+                    held.enter_context(db.runner.transaction())
+            assert cut_all(kind, url) == 6
+            with contextlib.suppress(OutcomeUnknown):  # a send is not repeated by itself
+                call()
+            for _ in range(6):
+                call()
+
+
+@pytest.mark.parametrize("kind", URLS)
+def test_a_server_that_starts_anew_breaks_at_most_one_async_call(kind: str) -> None:
+    url = URLS[kind]("pool_cut_async")
+
+    async def main() -> None:
+        async with fairlead.connect_async(url, pool_size=6, listen=False) as db:
+            await db.migrate()
+            queue = db.queue(unique("q"))
+            await queue.create()
+            for call in (queue.stats, lambda: queue.send(1)):
+                async with contextlib.AsyncExitStack() as held:
+                    for _ in range(6):
+                        await held.enter_async_context(db.runner.transaction())
+                assert cut_all(kind, url) == 6
+                with contextlib.suppress(OutcomeUnknown):
+                    await call()
+                for _ in range(6):
+                    await call()
 
     asyncio.run(main())

@@ -69,9 +69,10 @@ class AsyncPool:
             with watched(driver, self.patience):
                 await driver.execute("SELECT 1", ())
         except BaseException as error:
-            await driver.close()
             if driver.code(error) is None:
+                await driver.close()
                 raise
+            await self._close_lost(driver)
             return False
         return True
 
@@ -86,6 +87,18 @@ class AsyncPool:
         """Give back a connection that must not be used again."""
         self._free.release()
         await driver.close()
+
+    async def lose(self, driver: AsyncDriver) -> None:
+        """The same, and the idle ones with it: what has broken one way to the server has broken
+        all. Else the next calls would find that out one after the other."""
+        self._free.release()
+        await self._close_lost(driver)
+
+    async def _close_lost(self, driver: AsyncDriver) -> None:
+        idle, self._idle = self._idle, []
+        for lost in (driver, *(driver for driver, _ in idle)):
+            lost.abort()  # nobody is there to say goodbye to
+            await lost.close()
 
     async def close(self) -> None:
         self._closed = True

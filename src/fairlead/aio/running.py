@@ -13,7 +13,16 @@ from fairlead.connecting import Options, Target
 from fairlead.drivers.base import AsyncDriver
 from fairlead.drivers.yours import ThreadlessDriver, async_driver_for
 from fairlead.operations.call import Call
-from fairlead.retrying import BUSY, LOST, judge, judge_yours, pause, unreachable, unusable
+from fairlead.retrying import (
+    BUSY,
+    LOST,
+    judge,
+    judge_yours,
+    lost,
+    pause,
+    unreachable,
+    unusable,
+)
 from fairlead.run import arun
 from fairlead.sync.running import OwnRunner
 
@@ -80,7 +89,9 @@ class AsyncOwnRunner:
             except BaseException as error:
                 code = driver.code(error)
                 verdict = judge(self._target.backend, code, error, call, attempt)
-                if not isinstance(error, Exception) or verdict == LOST or unusable(code, verdict):
+                if lost(code, verdict):
+                    await self._pool.lose(driver)
+                elif not isinstance(error, Exception) or unusable(verdict):
                     # Also after a cancellation: the protocol may be in the middle of a reply.
                     await self._pool.discard(driver)
                 else:

@@ -72,9 +72,10 @@ class Pool:
         try:
             driver.execute("SELECT 1", ())
         except BaseException as error:
-            driver.close()
             if driver.code(error) is None:
+                driver.close()
                 raise
+            self._close(driver, *self._take_idle())
             return False
         return True
 
@@ -97,6 +98,26 @@ class Pool:
         self._users.pop(driver, None)
         driver.close()
         self._forget()
+
+    def lose(self, driver: OwnDriver) -> None:
+        """The same, and the idle ones with it: what has broken one way to the server has broken
+        all. Else the next calls would find that out one after the other."""
+        self._users.pop(driver, None)
+        self._close(driver, *self._take_idle())
+        self._forget()
+
+    def _take_idle(self) -> list[OwnDriver]:
+        with self._free:
+            idle, self._idle = self._idle, []
+            self._opened -= len(idle)
+            self._free.notify_all()
+        return [driver for driver, _ in idle]
+
+    @staticmethod
+    def _close(*drivers: OwnDriver) -> None:
+        for driver in drivers:
+            driver.abort()  # nobody is there to say goodbye to
+            driver.close()
 
     def _forget(self) -> None:
         with self._free:

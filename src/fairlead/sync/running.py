@@ -12,7 +12,16 @@ from fairlead.connecting import Options, Target
 from fairlead.drivers.base import OwnDriver
 from fairlead.drivers.yours import driver_for
 from fairlead.operations.call import Call
-from fairlead.retrying import BUSY, LOST, judge, judge_yours, pause, unreachable, unusable
+from fairlead.retrying import (
+    BUSY,
+    LOST,
+    judge,
+    judge_yours,
+    lost,
+    pause,
+    unreachable,
+    unusable,
+)
 from fairlead.run import run
 from fairlead.sync.pool import Pool
 
@@ -66,7 +75,9 @@ class OwnRunner:
             except BaseException as error:
                 code = driver.code(error)
                 verdict = judge(self._target.backend, code, error, call, attempt)
-                if not isinstance(error, Exception) or verdict == LOST or unusable(code, verdict):
+                if lost(code, verdict):
+                    self._pool.lose(driver)
+                elif not isinstance(error, Exception) or unusable(verdict):
                     # Also after KeyboardInterrupt: the protocol may be in the middle of a reply.
                     self._pool.discard(driver)
                 else:
