@@ -95,10 +95,12 @@ class AsyncPool:
         await self._close_lost(driver)
 
     async def _close_lost(self, driver: AsyncDriver) -> None:
-        idle, self._idle = self._idle, []
-        for lost in (driver, *(driver for driver, _ in idle)):
-            lost.abort()  # nobody is there to say goodbye to
-            await lost.close()
+        lost = [driver, *(idle for idle, _ in self._idle)]
+        self._idle.clear()
+        for one in lost:
+            one.abort()  # nobody is there to say goodbye to
+        for one in lost:
+            await one.close()
 
     async def close(self) -> None:
         self._closed = True
