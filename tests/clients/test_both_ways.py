@@ -31,7 +31,7 @@ def test_boto3_calls_a_task_and_gets_its_answer(served: Served) -> None:
                 "lang": {"DataType": "String", "StringValue": "de"},
             },
         )
-        words = ("worker", "tests.clients.tasks_app:app", "--json-logs")
+        words = ("worker", "tests.clients.tasks_app:app", "--log", "json")
         with program(*words, environment={"CLIENTS_DATABASE": served.database}) as worker:
             got: list[Any] = []
             asked = {"MessageAttributeNames": ["All"], "AttributeNames": ["MessageGroupId"]}

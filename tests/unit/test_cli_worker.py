@@ -163,7 +163,7 @@ def test_an_app_with_its_own_logging_keeps_it(home: Home) -> None:
 
 
 def test_text_logs_without_a_terminal(home: Home) -> None:
-    with running(home, "--no-json-logs", "--log-level", "debug") as program:
+    with running(home, "--log", "text", "--log-level", "debug") as program:
         program.until(r"\d\d:\d\d:\d\d worker \S+ is ready")
         program.signal(signal.SIGTERM)
         assert program.wait() == 0
@@ -227,7 +227,7 @@ def test_mistakes_in_the_app(
     source: str, name: str, code: int, told: str, here: Path, cli: Fairlead
 ) -> None:
     (here / "shop.py").write_text(f"import fairlead\n{source}\n")
-    ran = cli("worker", name, "--no-json-logs")
+    ran = cli("worker", name, "--log", "text")
     assert ran.code == code
     assert told in ran.err
     assert "Traceback" not in ran.err
@@ -251,7 +251,7 @@ def test_mistakes_in_the_app(
 )
 def test_mistakes_in_the_options(options: list[str], told: str, here: Path, cli: Fairlead) -> None:
     Home(here, f"sqlite:///{here}/jobs.db")
-    ran = cli("worker", "shop:app", "--no-json-logs", *options)
+    ran = cli("worker", "shop:app", "--log", "text", *options)
     assert ran.code == 2, ran.err
     assert told in ran.err
     assert "Traceback" not in ran.err

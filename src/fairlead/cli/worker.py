@@ -60,9 +60,9 @@ class Options:
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Parameter(help="Log from here on (info).")
     ] = "info"
-    json_logs: Annotated[
-        bool | None,
-        Parameter(negative="--no-json-logs", help="One JSON object a line. Default: when piped."),
+    log: Annotated[
+        Literal["text", "json"] | None,
+        Parameter(metavar="text|json", show_choices=False, help="Default: JSON when piped."),
     ] = None
 
     def for_worker(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Options:
             words.append("--relay")
         if self.name is not None:
             words.append(f"--name={self.name}" + (f"-{number}" if self.processes > 1 else ""))
-        return [*words, "--json-logs" if json else "--no-json-logs"]
+        return [*words, "--log", "json" if json else "text"]
 
 
 def _pairs(
@@ -123,9 +123,7 @@ def worker(app: loading.Name, /, *, options: Options | None = None, session: Con
     options = options or Options()
     if options.processes < 1:
         raise Refused("--processes must be at least 1")
-    json = options.json_logs
-    if json is None:
-        json = session.json or not session.err.is_terminal
+    json = options.log == "json" if options.log else session.json or not session.err.is_terminal
 
     def log_error(text: str) -> None:
         setup_logs(session, True, options.log_level)
