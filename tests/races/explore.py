@@ -72,7 +72,7 @@ class Lab:
                     assert self.a.retries == self.b.retries == 0, "a deadlock of our own making"
                 world.check()
                 check()
-                if drain and not world.purged and world.outcome not in drained:
+                if drain and not (world.purged or world.dropped or world.outcome in drained):
                     drained.add(world.outcome)
                     world.drain()
             except AssertionError as error:

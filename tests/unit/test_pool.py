@@ -465,7 +465,8 @@ def cut_all(kind: str, url: str) -> int:
     """End every other session of the database, as a server does that starts anew."""
     which = {
         "postgresql": "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-        "WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        "WHERE datname = current_database() AND pid <> pg_backend_pid() "
+        "AND backend_type = 'client backend'",  # no autovacuum
         "mysql": "SELECT id FROM information_schema.processlist "
         "WHERE db = database() AND id <> connection_id()",
     }[kind]

@@ -9,6 +9,12 @@ LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
   SELECT coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
 $$;
 
+CREATE FUNCTION fairlead.no_queue(p_queue text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'no queue is called %', quote_literal(p_queue)
+    USING ERRCODE = 'FL002', DETAIL = p_queue, HINT = 'create it with queue_create()';
+END $$;
+
 -- The queue's row, or the error that it does not exist.
 CREATE FUNCTION fairlead.queue_row(p_queue text) RETURNS fairlead.queue
 LANGUAGE plpgsql STABLE AS $$
@@ -16,10 +22,22 @@ DECLARE q fairlead.queue;
 BEGIN
   SELECT * INTO q FROM fairlead.queue WHERE name = p_queue;
   IF NOT FOUND THEN
-    RAISE EXCEPTION 'no queue is called %', quote_literal(p_queue)
-      USING ERRCODE = 'FL002', DETAIL = p_queue, HINT = 'create it with queue_create()';
+    PERFORM fairlead.no_queue(p_queue);
   END IF;
   RETURN q;
+END $$;
+
+-- The queue as it is now, for whoever holds its gates, or the error that it was dropped meanwhile: with
+-- a row of NULLs the choice would never end.
+CREATE FUNCTION fairlead.queue_again(q fairlead.queue) RETURNS fairlead.queue
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE v_now fairlead.queue;
+BEGIN
+  SELECT * INTO v_now FROM fairlead.queue WHERE id = q.id;
+  IF NOT FOUND THEN
+    PERFORM fairlead.no_queue(q.name);
+  END IF;
+  RETURN v_now;
 END $$;
 
 -- A queue's name, or NULL if it was dropped. What a message may have is looked up by a function, not by a

@@ -86,7 +86,7 @@ BEGIN
   IF p_own AND p_need >= 32
      AND pg_try_advisory_xact_lock(hashtext('fairlead.gate'::regclass::oid::text), q.id) THEN
     -- @stop receive.gates
-    SELECT * INTO q FROM fairlead.queue WHERE id = q.id;
+    q := fairlead.queue_again(q);
     open_channels.lease_no := nextval('fairlead.lease_no');
     WITH j AS (
       SELECT j.*, count(*) FILTER (WHERE j.room IS DISTINCT FROM 0) OVER (ORDER BY j.i) AS rank
@@ -161,7 +161,7 @@ BEGIN
     v_names := ARRAY(SELECT u.c FROM unnest(v_names) WITH ORDINALITY u(c, i)
       WHERE v_locked ? u.c OR u.c <> ALL (v_gates) ORDER BY u.i);
     -- The policy may have changed before the gate was ours.
-    SELECT * INTO q FROM fairlead.queue WHERE id = q.id;
+    q := fairlead.queue_again(q);
     -- Drawn while the gates are held, so that it grows inside every limited channel.
     lease_no := nextval('fairlead.lease_no');
   END IF;

@@ -42,7 +42,7 @@ BEGIN
 
   IF q.limit_concurrency IS NOT NULL OR q.limit_rate_count IS NOT NULL THEN
     PERFORM 1 FROM fairlead.queue_gate g WHERE g.queue_id = q.id FOR UPDATE;
-    SELECT * INTO q FROM fairlead.queue WHERE id = q.id;
+    q := fairlead.queue_again(q);
     -- @stop receive.limit
     v_now := fairlead.now_us(p_given);
     clock := v_now;
