@@ -5,7 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from fairlead.backends.postgres.memory import Hints
+import psycopg
+
+import fairlead
+from fairlead import Policy
+from fairlead.backends.postgres.memory import START, Hints
+from tests import servers
 
 NOW = 1_900_000_000_000_000
 HOUR = 3_600_000_000
@@ -37,3 +42,27 @@ def test_a_promoted_message_does_not_lead_it_past_what_is_due() -> None:
     assert id == 3
     assert NOW <= due < NOW + HOUR
     assert other == ("d", 0, NOW - 5, 2)
+
+
+def test_the_hints_of_others_stay_theirs_if_the_channel_in_its_turn_is_closed() -> None:
+    """Each channel was read on from where the one before it in the round had been left."""
+    url = servers.postgres_url()
+    with fairlead.connect(url) as db, psycopg.connect(url, autocommit=True) as raw:
+        db.migrate()
+        queue = db.queue("closed_in_its_turn")
+        queue.create(policy=Policy(weight=3))
+        sent = {name: queue.send(name, channel=name).id for name in ("a", "c", "b")}
+        sent["b2"] = queue.send("b2", channel="b").id
+        queue.channel("a").set_policy(weight=3, paused=True)
+        at = dict(raw.execute("SELECT id, due_at FROM fairlead.message").fetchall())
+        rows = raw.execute(
+            "SELECT id FROM fairlead.receive_rows(p_queue => %s, p_n => 10, p_lease => 1000000, "
+            "p_version => NULL, p_types => NULL, p_min_priority => NULL, p_max_bytes => NULL, "
+            "p_permit => NULL, p_ack_ids => '{}', p_ack_deliveries => '{}', p_channel => 'a', "
+            "p_credit => 2, p_versions => '{0}', p_hint_channels => '{b,c}', p_hint_ranks => %s, "
+            "p_hint_dues => %s, p_hint_ids => %s, p_floors => '{}', p_sweep => false, "
+            "p_lease_floor => 0, p_due_floor => 0, p_own => true, p_now => NULL)",
+            (queue.name, [0, START[0]], [at[sent["b"]], START[1]], [sent["b"], START[2]]),
+        ).fetchall()
+    # Of b what lies behind its hint, of c everything.
+    assert {id for (id,) in rows} - {None} == {sent["b2"], sent["c"]}

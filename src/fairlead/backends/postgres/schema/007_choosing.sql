@@ -200,6 +200,8 @@ BEGIN
             EXIT;
           END IF;
           CONTINUE;
+        ELSE
+          v_hints := '{}'; -- closed in the middle of its turn
         END IF;
       END IF;
       -- Where each new channel is read from: its hint, or its start.
