@@ -49,7 +49,7 @@ def test_an_unknown_class_is_told_how_to_write_a_driver(queue):
     assert "psycopg" in text
 
 
-def test_the_other_door_is_pointed_out(queue, doors, backend):
+def test_an_async_connection_of_postgres_or_our_own_at_the_sync_door(queue, doors, backend):
     other = next((k for k in KINDS if k.backend == backend and k.is_async), None)
     if other is None:
         other = next(k for k in KINDS if k.is_async)
@@ -67,7 +67,7 @@ def test_the_sync_connection_at_the_async_door(doors, backend, queue):
         database.queue("q").using(mine.connection)
 
 
-def test_another_database_is_refused(queue, doors, backend):
+def test_postgres_and_the_others_refuse_each_other(queue, doors, backend):
     other = "postgresql" if backend != "postgresql" else "sqlite"
     with plain(other, doors.url(other)) as mine, pytest.raises(InvalidArgument, match=other):
         queue.using(mine.connection)
@@ -161,7 +161,7 @@ def test_10_01_promote_at_other_isolation_levels(queue, doors, backend, level):
     assert queue.promote(900) == 1
 
 
-def test_10_01_our_own_sessions_are_read_committed_whatever_the_default(doors):
+def test_10_01_our_own_sessions_on_postgres_are_read_committed_whatever_the_default(doors):
     """A server whose default is stricter must not matter."""
     url = servers.postgres_url("strict")
     with plain("postgresql", url) as mine:

@@ -294,7 +294,7 @@ def test_postgres_without_a_schema(capsys: pytest.CaptureFixture[str]) -> None:
         assert unhealthy(db) == {"schema": "bad"}
 
 
-def test_the_holder_of_the_horizon_is_named(
+def test_the_holder_of_the_horizon_of_postgres_is_named(
     postgres_db: fairlead.Database, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "LONG", 0)
@@ -308,7 +308,7 @@ def test_the_holder_of_the_horizon_is_named(
     assert levels(postgres_db)["horizon"] == "bad"
 
 
-def test_who_waits_for_whom(
+def test_who_waits_for_whom_in_postgres(
     postgres_db: fairlead.Database, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import threading

@@ -430,7 +430,9 @@ def test_close_refuses_those_that_already_wait():
 
 
 @pytest.mark.parametrize("swallows", [False, True])
-def test_who_is_cancelled_while_a_connection_is_made_is_cancelled(swallows: bool) -> None:
+def test_who_is_cancelled_while_a_connection_to_postgres_is_made_is_cancelled(
+    swallows: bool,
+) -> None:
     """A driver may make an error of its own of that, or go on as if nothing had happened."""
 
     async def main() -> None:
