@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import multiprocessing
 import os
 import threading
@@ -11,16 +10,11 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import DatabaseUnavailable, OutcomeUnknown
+from fairlead import DatabaseUnavailable
 from fairlead.aio import pool as aio_pool
 from fairlead.aio.pool import AsyncPool
-from fairlead.aio.running import AsyncOwnRunner
 from fairlead.sync import pool as sync_pool
 from fairlead.sync.pool import STALE, Pool
-from tests import servers
-from tests.conformance import yours
-from tests.conformance.door import unique
 
 
 class Gone(Exception):
@@ -427,95 +421,3 @@ def test_close_refuses_those_that_already_wait():
 
     setup.loop.run_until_complete(scenario())
     setup.end()
-
-
-@pytest.mark.parametrize("swallows", [False, True])
-def test_who_is_cancelled_while_a_connection_to_postgres_is_made_is_cancelled(
-    swallows: bool,
-) -> None:
-    """A driver may make an error of its own of that, or go on as if nothing had happened."""
-
-    async def main() -> None:
-        db = fairlead.connect_async(servers.postgres_url("pool"))
-        assert isinstance(db.runner, AsyncOwnRunner)
-        open_, begun = db.runner._pool._open, asyncio.Event()
-
-        async def slowly() -> Any:
-            begun.set()
-            try:
-                await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                if not swallows:
-                    raise fairlead.DatabaseUnavailable("cancelled while connecting") from None
-            return await open_()
-
-        db.runner._pool._open = slowly
-        task = asyncio.create_task(db.queues())
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await db.close()
-
-    asyncio.run(main())
-
-
-URLS = {"postgresql": servers.postgres_url, "mysql": servers.mysql_url}
-
-
-def cut_all(kind: str, url: str) -> int:
-    """End every other session of the database, as a server does that starts anew."""
-    which = {
-        "postgresql": "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-        "WHERE datname = current_database() AND pid <> pg_backend_pid() "
-        "AND backend_type = 'client backend'",  # no autovacuum
-        "mysql": "SELECT id FROM information_schema.processlist "
-        "WHERE db = database() AND id <> connection_id()",
-    }[kind]
-    with yours.plain(kind, url) as mine:
-        rows = mine.execute(which)
-        if kind == "mysql":
-            for (id,) in rows:
-                mine.execute(f"KILL {id}")
-        mine.commit()
-    return len(rows)
-
-
-@pytest.mark.parametrize("kind", URLS)
-def test_a_server_that_starts_anew_breaks_at_most_one_call(kind: str) -> None:
-    url = URLS[kind]("pool_cut")
-    with fairlead.connect(url, pool_size=6, listen=False) as db:
-        db.migrate()
-        queue = db.queue(unique("q"))
-        queue.create()
-        for call in (queue.stats, lambda: queue.send(1)):
-            with contextlib.ExitStack() as held:
-                for _ in range(6):
-                    held.enter_context(db.runner.transaction())
-            assert cut_all(kind, url) == 6
-            with contextlib.suppress(OutcomeUnknown):  # a send is not repeated by itself
-                call()
-            for _ in range(6):
-                call()
-
-
-@pytest.mark.parametrize("kind", URLS)
-def test_a_server_that_starts_anew_breaks_at_most_one_async_call(kind: str) -> None:
-    url = URLS[kind]("pool_cut_async")
-
-    async def main() -> None:
-        async with fairlead.connect_async(url, pool_size=6, listen=False) as db:
-            await db.migrate()
-            queue = db.queue(unique("q"))
-            await queue.create()
-            for call in (queue.stats, lambda: queue.send(1)):
-                async with contextlib.AsyncExitStack() as held:
-                    for _ in range(6):
-                        await held.enter_async_context(db.runner.transaction())
-                assert cut_all(kind, url) == 6
-                with contextlib.suppress(OutcomeUnknown):
-                    await call()
-                for _ in range(6):
-                    await call()
-
-    asyncio.run(main())
