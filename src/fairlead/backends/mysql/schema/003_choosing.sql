@@ -2,6 +2,10 @@
 --
 -- Always SELECT ... INTO, never SET v = (SELECT ...): the latter takes shared locks. Variables are
 -- not constants to MIN() and MAX(), so the first entry of an index is ORDER BY ... LIMIT 1.
+--
+-- Rows are locked by their ids, or by an index whose columns are given up to the one that orders it. A
+-- scan of a range (<, BETWEEN) locks the entry behind it too, until the transaction ends, and that is
+-- the first of the next channel or of the next queue, whose consumers would not see it, or wait.
 
 DELIMITER //
 
@@ -33,7 +37,6 @@ BEGIN
 END //
 
 -- Lock messages of one channel, from number p_skip of its order, and list their ids ("1,2").
--- Several versions: the best of each, then the best of those.
 DROP PROCEDURE IF EXISTS fairlead_take_ //
 CREATE PROCEDURE fairlead_take_(
   IN p_lane INT, IN p_versions LONGTEXT CHARACTER SET ascii, IN p_channel VARBINARY(255),
@@ -41,47 +44,71 @@ CREATE PROCEDURE fairlead_take_(
   IN p_now BIGINT, OUT p_ids LONGTEXT CHARACTER SET ascii, OUT p_count INT
 )
 BEGIN
-  DECLARE v_rest, v_all, v_ids LONGTEXT CHARACTER SET ascii;
-  DECLARE v_version, v_count, v_offset, v_limit INT;
-  IF LOCATE(',', p_versions) = 0 THEN
+  DECLARE v_version INT;
+  IF LOCATE(',', p_versions) = 0 AND p_max_rank = 2147483647 THEN
     SET v_version = p_versions;
     -- The types are tested last and apart: with them in the statement it is as fast as without.
     SELECT GROUP_CONCAT(id ORDER BY `rank`, due_at, id), COUNT(*) INTO p_ids, p_count FROM (
       SELECT id, `rank`, due_at FROM fairlead_message FORCE INDEX (ready)
        WHERE lane = p_lane AND state = 'r' AND version = v_version AND channel = p_channel
-         AND `rank` <= p_max_rank AND (expires_at IS NULL OR expires_at > p_now)
+         AND (expires_at IS NULL OR expires_at > p_now)
          AND (p_types IS NULL OR LOCATE(CONCAT('"', HEX(type), '"'), p_types) > 0)
        ORDER BY `rank`, due_at, id LIMIT p_skip, p_n FOR UPDATE SKIP LOCKED) taken;
   ELSE
-    SET v_rest = p_versions, v_all = NULL, v_offset = 0, v_limit = p_skip + p_n;
-    WHILE v_rest <> '' DO
-      CALL fairlead_take_one_version_(p_lane, SUBSTRING_INDEX(v_rest, ',', 1), p_channel, v_limit,
-        p_max_rank, p_types, p_now, v_ids, v_count);
-      SET v_all = NULLIF(CONCAT_WS(',', v_all, v_ids), ''),
-          v_rest = SUBSTR(v_rest, LENGTH(SUBSTRING_INDEX(v_rest, ',', 1)) + 2);
-    END WHILE;
-    SELECT GROUP_CONCAT(id ORDER BY `rank`, due_at, id), COUNT(*) INTO p_ids, p_count FROM (
-      SELECT m.id, m.`rank`, m.due_at
-        FROM JSON_TABLE(CONCAT('[', COALESCE(v_all, ''), ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-        STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
-       ORDER BY m.`rank`, m.due_at, m.id LIMIT p_skip, p_n) taken;
+    CALL fairlead_pick_(p_lane, p_versions, p_channel, p_skip, p_n, p_max_rank, p_types, p_now,
+      p_ids, p_count);
   END IF;
 END //
 
--- The same of one version: procedures do not call themselves here.
-DROP PROCEDURE IF EXISTS fairlead_take_one_version_ //
-CREATE PROCEDURE fairlead_take_one_version_(
-  IN p_lane INT, IN p_version INT, IN p_channel VARBINARY(255), IN p_n INT, IN p_max_rank INT,
-  IN p_types LONGTEXT CHARACTER SET ascii, IN p_now BIGINT,
-  OUT p_ids LONGTEXT CHARACTER SET ascii, OUT p_count INT
+-- The same of several versions, or down to a priority: looked for without locks, then locked by their
+-- ids. If others have locked too many of them, more are looked for.
+DROP PROCEDURE IF EXISTS fairlead_pick_ //
+CREATE PROCEDURE fairlead_pick_(
+  IN p_lane INT, IN p_versions LONGTEXT CHARACTER SET ascii, IN p_channel VARBINARY(255),
+  IN p_skip INT, IN p_n INT, IN p_max_rank INT, IN p_types LONGTEXT CHARACTER SET ascii,
+  IN p_now BIGINT, OUT p_ids LONGTEXT CHARACTER SET ascii, OUT p_count INT
 )
 BEGIN
-  SELECT GROUP_CONCAT(id), COUNT(*) INTO p_ids, p_count FROM (
-    SELECT id FROM fairlead_message FORCE INDEX (ready)
-     WHERE lane = p_lane AND state = 'r' AND version = p_version AND channel = p_channel
-       AND `rank` <= p_max_rank AND (expires_at IS NULL OR expires_at > p_now)
-       AND (p_types IS NULL OR LOCATE(CONCAT('"', HEX(type), '"'), p_types) > 0)
-     ORDER BY `rank`, due_at, id LIMIT p_n FOR UPDATE SKIP LOCKED) taken;
+  DECLARE v_rest, v_some, v_ids LONGTEXT CHARACTER SET ascii;
+  DECLARE v_version, v_seen INT;
+  DECLARE v_wanted INT DEFAULT p_skip + p_n;
+  DECLARE v_limit INT DEFAULT p_skip + p_n;
+  look: LOOP
+    SET v_rest = p_versions, v_some = NULL;
+    WHILE v_rest <> '' DO
+      SET v_version = SUBSTRING_INDEX(v_rest, ',', 1),
+          v_rest = SUBSTR(v_rest, LENGTH(SUBSTRING_INDEX(v_rest, ',', 1)) + 2);
+      SELECT GROUP_CONCAT(id), COUNT(*) INTO v_ids, v_seen FROM (
+        SELECT id FROM fairlead_message FORCE INDEX (ready)
+         WHERE lane = p_lane AND state = 'r' AND version = v_version AND channel = p_channel
+           AND `rank` <= p_max_rank AND (expires_at IS NULL OR expires_at > p_now)
+           AND (p_types IS NULL OR LOCATE(CONCAT('"', HEX(type), '"'), p_types) > 0)
+         ORDER BY `rank`, due_at, id LIMIT v_limit) first;
+      SET v_some = NULLIF(CONCAT_WS(',', v_some, v_ids), '');
+    END WHILE;
+    IF LOCATE(',', p_versions) > 0 THEN -- the best of the best of each
+      SELECT GROUP_CONCAT(id), COUNT(*) INTO v_some, v_seen FROM (
+        SELECT m.id
+          FROM JSON_TABLE(CONCAT('[', COALESCE(v_some, ''), ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+          STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
+         ORDER BY m.`rank`, m.due_at, m.id LIMIT v_limit) best;
+    END IF;
+    SELECT GROUP_CONCAT(id ORDER BY `rank`, due_at, id), COUNT(*) INTO v_ids, p_count FROM (
+      SELECT m.id, m.`rank`, m.due_at
+        FROM JSON_TABLE(CONCAT('[', COALESCE(v_some, ''), ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+        STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
+       WHERE m.lane = p_lane AND m.state = 'r' AND m.channel = p_channel
+         AND FIND_IN_SET(m.version, p_versions) > 0 AND m.`rank` <= p_max_rank
+         AND (m.expires_at IS NULL OR m.expires_at > p_now)
+         AND (p_types IS NULL OR LOCATE(CONCAT('"', HEX(m.type), '"'), p_types) > 0)
+       FOR UPDATE SKIP LOCKED) locked;
+    IF p_count >= v_wanted OR v_seen < v_limit THEN LEAVE look; END IF;
+    SET v_limit = v_limit * 4;
+  END LOOP;
+  SELECT GROUP_CONCAT(IF(n > p_skip AND n <= v_wanted, id, NULL) ORDER BY n),
+         COALESCE(SUM(n > p_skip AND n <= v_wanted), 0) INTO p_ids, p_count
+    FROM JSON_TABLE(CONCAT('[', COALESCE(v_ids, ''), ']'), '$[*]'
+           COLUMNS (n FOR ORDINALITY, id BIGINT PATH '$')) chosen;
 END //
 
 -- The head of an ordered channel and the run after it without a gap, at most p_n. What it may give

@@ -24,7 +24,8 @@ choose: BEGIN
   DECLARE v_from VARBINARY(256) DEFAULT IF(p_channel IS NULL, '', CONCAT(p_channel, 0x00));
   DECLARE v_to VARBINARY(256) DEFAULT 0xFF; -- above every name in UTF-8
   DECLARE v_wrapped TINYINT DEFAULT p_channel IS NULL;
-  DECLARE v_single TINYINT DEFAULT p_plain AND LOCATE(',', p_versions) = 0;
+  DECLARE v_single TINYINT
+    DEFAULT p_plain AND LOCATE(',', p_versions) = 0 AND p_max_rank = 2147483647;
   DECLARE v_version INT DEFAULT SUBSTRING_INDEX(p_versions, ',', 1);
   DECLARE v_round, v_passes, v_ordered, v_busy, v_rest, v_rest_ordered TINYINT DEFAULT 0;
   DECLARE v_found, v_last VARBINARY(255) DEFAULT NULL;
@@ -59,7 +60,7 @@ choose: BEGIN
   END IF;
 
   IF v_single AND p_n > 3 THEN
-    CALL fairlead_walk_(p_lane, v_version, p_n, p_max_rank, p_types, p_now, p_channel, v_from, v_ids,
+    CALL fairlead_walk_(p_lane, v_version, p_n, p_types, p_now, p_channel, v_from, v_ids,
       p_total, v_list, v_rows, v_channels, v_turns, v_round, p_budget, v_last);
     SET p_ids = v_ids, v_open = v_channels, p_seen = v_last IS NOT NULL, v_last_got = 1,
         v_found = v_last;
@@ -67,13 +68,20 @@ choose: BEGIN
   walk: WHILE (p_total < p_n OR p_n = 0) AND NOT (v_single AND p_n > 3) DO
     SET v_found = NULL, v_head = NULL;
     IF v_single AND p_n > 0 THEN
-      -- No policy anywhere: the next channel and its first message in one step.
-      SELECT channel, id INTO v_found, v_head FROM fairlead_message FORCE INDEX (ready)
+      -- No policy anywhere: the next channel, and its first message.
+      SELECT channel INTO v_found FROM fairlead_message FORCE INDEX (ready)
        WHERE lane = p_lane AND state = 'r' AND version = v_version
-         AND channel >= v_from AND channel <= v_to AND `rank` <= p_max_rank
+         AND channel >= v_from AND channel <= v_to
          AND (expires_at IS NULL OR expires_at > p_now)
          AND (p_types IS NULL OR LOCATE(CONCAT('"', HEX(type), '"'), p_types) > 0)
-       ORDER BY channel, `rank`, due_at, id LIMIT 1 FOR UPDATE SKIP LOCKED;
+       ORDER BY channel LIMIT 1;
+      IF v_found IS NOT NULL THEN
+        SELECT id INTO v_head FROM fairlead_message FORCE INDEX (ready)
+         WHERE lane = p_lane AND state = 'r' AND version = v_version AND channel = v_found
+           AND (expires_at IS NULL OR expires_at > p_now)
+           AND (p_types IS NULL OR LOCATE(CONCAT('"', HEX(type), '"'), p_types) > 0)
+         ORDER BY `rank`, due_at, id LIMIT 1 FOR UPDATE SKIP LOCKED;
+      END IF;
     ELSE
       CALL fairlead_next_(p_lane, p_versions, v_from, v_to, p_max_rank, p_types, p_now, v_found);
     END IF;
@@ -114,7 +122,7 @@ choose: BEGIN
     SET v_want = LEAST(v_weight, v_room - v_got, p_n - p_total), v_count = 0;
     IF v_head IS NOT NULL THEN
       SET v_ids = v_head, v_count = 1;
-    ELSEIF v_want > 0 THEN
+    ELSEIF v_want > 0 AND NOT v_single THEN
       CALL fairlead_give_(p_lane, p_versions, p_version, v_found, v_ordered, v_got, v_want,
         p_max_rank, p_types, p_now, v_ids, v_count);
     END IF;
@@ -173,9 +181,8 @@ END //
 -- is left to fairlead_more_, which takes several messages of each (p_turns is then 0).
 DROP PROCEDURE IF EXISTS fairlead_walk_ //
 CREATE PROCEDURE fairlead_walk_(
-  IN p_lane INT, IN p_version INT, IN p_n INT, IN p_max_rank INT,
-  IN p_types LONGTEXT CHARACTER SET ascii, IN p_now BIGINT, IN p_channel VARBINARY(255),
-  IN p_from VARBINARY(256), OUT p_ids LONGTEXT CHARACTER SET ascii, OUT p_total INT,
+  IN p_lane INT, IN p_version INT, IN p_n INT, IN p_types LONGTEXT CHARACTER SET ascii,
+  IN p_now BIGINT, IN p_channel VARBINARY(255), IN p_from VARBINARY(256), OUT p_ids LONGTEXT CHARACTER SET ascii, OUT p_total INT,
   OUT p_list LONGTEXT CHARACTER SET ascii, OUT p_rows LONGTEXT CHARACTER SET ascii,
   OUT p_channels INT, OUT p_turns INT, OUT p_round TINYINT, OUT p_budget TINYINT,
   OUT p_last VARBINARY(255)
@@ -228,7 +235,7 @@ BEGIN
           SELECT p_channels + v_closed + n AS n, name, (
                    SELECT id FROM fairlead_message FORCE INDEX (ready)
                     WHERE lane = p_lane AND state = 'r' AND version = p_version
-                      AND channel = UNHEX(names.name) AND `rank` <= p_max_rank
+                      AND channel = UNHEX(names.name)
                       AND (expires_at IS NULL OR expires_at > p_now)
                       AND (p_types IS NULL OR LOCATE(CONCAT('"', HEX(type), '"'), p_types) > 0)
                     ORDER BY `rank`, due_at, id LIMIT 1 FOR UPDATE SKIP LOCKED) AS id

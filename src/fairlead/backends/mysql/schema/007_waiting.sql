@@ -257,10 +257,8 @@ BEGIN
   SET p_total = 0;
   batch: WHILE p_total < p_limit DO
     SET v_portion = LEAST(p_limit - p_total, 10000);
-    SELECT GROUP_CONCAT(id), COUNT(*) INTO v_ids, v_count FROM (
-      SELECT id FROM fairlead_message FORCE INDEX (wake)
-       WHERE lane = p_lane AND state = p_state AND wake_at <= COALESCE(p_until, 9223372036854775807)
-       ORDER BY wake_at, id LIMIT v_portion FOR UPDATE SKIP LOCKED) finished;
+    CALL fairlead_lock_(p_lane, p_state, COALESCE(p_until, 9223372036854775807), v_portion, v_ids,
+      v_count);
     IF v_count = 0 THEN LEAVE batch; END IF;
     IF p_told IS NOT NULL THEN CALL fairlead_emit_(p_told, v_ids, 'deleted', NULL, p_now); END IF;
     DELETE m FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j

@@ -12,14 +12,18 @@ CREATE PROCEDURE fairlead_sweep_(
   OUT p_recovered INT, OUT p_killed INT, OUT p_expired INT, OUT p_gone INT, OUT p_ended INT
 )
 BEGIN
-  DECLARE v_ids LONGTEXT CHARACTER SET ascii;
+  DECLARE v_some, v_ids LONGTEXT CHARACTER SET ascii;
   DECLARE v_grouped INT;
   SET p_recovered = 0, p_killed = 0;
+  SELECT GROUP_CONCAT(id) INTO v_some FROM (
+    SELECT id FROM fairlead_message FORCE INDEX (expiry)
+     WHERE lane = p_lane AND expires_at <= p_now ORDER BY expires_at, id LIMIT p_limit) past;
   SELECT GROUP_CONCAT(id), COUNT(*), COALESCE(SUM(deliveries = 0), 0), COUNT(group_id)
-    INTO v_ids, p_gone, p_expired, v_grouped
-    FROM (SELECT id, deliveries, group_id FROM fairlead_message FORCE INDEX (expiry)
-           WHERE lane = p_lane AND expires_at <= p_now ORDER BY expires_at, id LIMIT p_limit
-           FOR UPDATE SKIP LOCKED) past;
+    INTO v_ids, p_gone, p_expired, v_grouped FROM (
+      SELECT m.id, m.deliveries, m.group_id
+        FROM JSON_TABLE(CONCAT('[', COALESCE(v_some, ''), ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+        STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
+       WHERE m.lane = p_lane AND m.expires_at <= p_now FOR UPDATE SKIP LOCKED) locked;
   IF p_gone > 0 THEN
     IF v_grouped > 0 THEN CALL fairlead_leave_(v_ids, 0, 0); END IF;
     IF p_events THEN CALL fairlead_emit_(p_queue_id, v_ids, 'deleted', NULL, p_now); END IF;
@@ -27,23 +31,38 @@ BEGIN
       STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id;
   END IF;
 
-  SELECT GROUP_CONCAT(id), COUNT(*) INTO v_ids, p_ended FROM (
-    SELECT id FROM fairlead_message FORCE INDEX (wake)
-     WHERE lane = p_lane AND state = 'l' AND wake_at <= p_now ORDER BY wake_at, id LIMIT p_limit
-     FOR UPDATE SKIP LOCKED) ended;
+  CALL fairlead_lock_(p_lane, 'l', p_now, p_limit, v_ids, p_ended);
   IF p_ended > 0 THEN
     -- @stop sweep.recover
     CALL fairlead_recover_(p_queue_id, v_ids, p_now, p_recovered, p_killed);
   END IF;
 
-  SELECT GROUP_CONCAT(id), COUNT(*) INTO v_ids, p_activated FROM (
-    SELECT id FROM fairlead_message FORCE INDEX (wake)
-     WHERE lane = p_lane AND state = 's' AND wake_at <= p_now ORDER BY wake_at, id LIMIT p_limit
-     FOR UPDATE SKIP LOCKED) due;
+  CALL fairlead_lock_(p_lane, 's', p_now, p_limit, v_ids, p_activated);
   IF p_activated > 0 THEN
     -- @stop sweep.promote
     CALL fairlead_promote_(v_ids);
   END IF;
+END //
+
+-- Lock the messages of one state that wake up until p_until, the first p_limit of them ("1,2"): looked
+-- for without locks, then locked by their ids (003 says why).
+DROP PROCEDURE IF EXISTS fairlead_lock_ //
+CREATE PROCEDURE fairlead_lock_(
+  IN p_lane INT, IN p_state BINARY(1), IN p_until BIGINT, IN p_limit INT,
+  OUT p_ids LONGTEXT CHARACTER SET ascii, OUT p_count INT
+)
+BEGIN
+  DECLARE v_some LONGTEXT CHARACTER SET ascii;
+  SELECT GROUP_CONCAT(id) INTO v_some FROM (
+    SELECT id FROM fairlead_message FORCE INDEX (wake)
+     WHERE lane = p_lane AND state = p_state AND wake_at <= p_until
+     ORDER BY wake_at, id LIMIT p_limit) found;
+  SELECT GROUP_CONCAT(id), COUNT(*) INTO p_ids, p_count FROM (
+    SELECT m.id
+      FROM JSON_TABLE(CONCAT('[', COALESCE(v_some, ''), ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+      STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
+     WHERE m.lane = p_lane AND m.state = p_state AND m.wake_at <= p_until
+     FOR UPDATE SKIP LOCKED) locked;
 END //
 
 -- Scheduled messages, locked ("1,2"), are ready.

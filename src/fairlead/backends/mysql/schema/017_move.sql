@@ -43,11 +43,10 @@ CREATE PROCEDURE fairlead_move_(
 move: BEGIN
   DECLARE v_ids, v_some, v_homes LONGTEXT CHARACTER SET ascii;
   DECLARE v_moved LONGTEXT CHARACTER SET ascii DEFAULT NULL;
-  DECLARE v_home, v_count, v_ready, v_tries INT;
+  DECLARE v_home, v_count INT;
   DECLARE v_last BIGINT;
-  -- Looked for without locks, then locked by their ids: a scan that locks also touches, for an instant, the
-  -- first row of the next queue, whose own mover would pass it by. What is ready has the wake-up time 0, so
-  -- this index has it by age.
+  -- Looked for without locks, then locked by their ids (003 says why). What is ready has the wake-up time 0,
+  -- so this index has it by age.
   look: LOOP
     SELECT GROUP_CONCAT(id ORDER BY id), MAX(id) INTO v_some, v_last FROM (
       SELECT m.id FROM fairlead_message m FORCE INDEX (wake)
@@ -56,24 +55,12 @@ move: BEGIN
          AND (p_to IS NOT NULL OR m.died_in <> p_queue_id
               AND (SELECT COUNT(*) FROM fairlead_queue q WHERE q.id = m.died_in) = 1)
        ORDER BY m.id LIMIT p_limit) found;
-    SET v_tries = 0;
-    locks: LOOP
-      SELECT GROUP_CONCAT(id ORDER BY id), COUNT(*), COUNT(group_id), GROUP_CONCAT(DISTINCT home ORDER BY home)
-        INTO v_ids, p_count, p_grouped, v_homes FROM (
-          SELECT m.id, m.group_id, COALESCE(p_to, m.died_in) AS home
-            FROM JSON_TABLE(CONCAT('[', v_some, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-            STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
-           WHERE m.lane = p_lane AND m.state = 'r' FOR UPDATE SKIP LOCKED) ready;
-      -- Some are locked: by somebody who is leasing them, or for an instant by the sweep of the queue beside
-      -- this one, which must not cost the order.
-      SELECT COUNT(*) INTO v_ready
-        FROM JSON_TABLE(CONCAT('[', v_some, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
-        STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
-       WHERE m.lane = p_lane AND m.state = 'r';
-      IF p_count >= v_ready OR v_tries = 20 THEN LEAVE locks; END IF;
-      SET v_tries = v_tries + 1;
-      DO SLEEP(0.002);
-    END LOOP;
+    SELECT GROUP_CONCAT(id ORDER BY id), COUNT(*), COUNT(group_id), GROUP_CONCAT(DISTINCT home ORDER BY home)
+      INTO v_ids, p_count, p_grouped, v_homes FROM (
+        SELECT m.id, m.group_id, COALESCE(p_to, m.died_in) AS home
+          FROM JSON_TABLE(CONCAT('[', v_some, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+          STRAIGHT_JOIN fairlead_message m FORCE INDEX (PRIMARY) ON m.id = j.id
+         WHERE m.lane = p_lane AND m.state = 'r' FOR UPDATE SKIP LOCKED) ready;
     SET p_after = COALESCE(v_last, p_after);
     IF p_count > 0 OR v_some IS NULL THEN LEAVE look; END IF; -- else others have them all: go on behind
   END LOOP;
