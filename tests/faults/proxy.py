@@ -25,16 +25,22 @@ class Proxy:
         self._clear = asyncio.Event()
         self._clear.set()
         self._hole: Hole | None = None
+        self._word: bytes | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self.port = 0
         self.accepted = 0  # connections so far
+        self.lost = 0  # of them, those that have said the word
 
     def url(self, url: str) -> str:
         return re.sub(r"127\.0\.0\.1:\d+", f"127.0.0.1:{self.port}", url)
 
     def open_hole(self, hole: Hole) -> None:
         self._loop.call_soon_threadsafe(self._set, hole)
+
+    def lose_from(self, word: bytes) -> None:
+        """A connection that says this is lost from there on; others are not."""
+        self._word = word
 
     def heal(self) -> None:
         self._loop.call_soon_threadsafe(self._set, None)
@@ -75,7 +81,9 @@ class Proxy:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         lost = False
         while data := await reader.read(65536):
-            lost = lost or self._hole == "lose"
+            said = self._word is not None and self._word in data
+            self.lost += said
+            lost = lost or self._hole == "lose" or said
             if not lost:
                 await self._clear.wait()
                 writer.write(data)

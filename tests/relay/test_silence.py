@@ -65,3 +65,20 @@ async def test_a_silent_way_to_our_own_database(
             await eventually(lambda: queue.stats().acked == 2)
     assert place.bodies[0] == "before"
     assert set(place.bodies) == {"before", "after"}
+
+
+async def test_postgresql_falls_silent_where_we_begin_to_listen(tmp_path: Path) -> None:
+    url = fresh_url("postgresql", tmp_path)
+    place = Place()
+    with fairlead.connect(url) as db, Proxy(servers.shared("postgresql")["port"]) as proxy:
+        queue = db.queue("out")
+        queue.create()
+        proxy.lose_from(b"LISTEN")
+        async with (
+            fairlead.connect_async(proxy.url(url), timeout=1) as through,
+            Relay(through, {"out": place}, schedules=False),
+        ):
+            await eventually(lambda: proxy.lost)  # nothing is due: it sleeps
+            queue.send("it polls")
+            await eventually(lambda: queue.stats().acked == 1)
+    assert place.bodies == ["it polls"]

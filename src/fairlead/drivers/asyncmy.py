@@ -99,18 +99,22 @@ async def connect(
 ) -> Any:
     """Open a connection of our own. ``timeout`` is for connecting and for waiting for locks."""
     seconds = max(1, round(timeout))
-    connection = await cast(Any, asyncmy).connect(
-        host=host,
-        port=port,
-        user=user,
-        password=password,
-        database=database,
-        unix_socket=unix_socket,
-        charset="utf8mb4",
-        autocommit=True,
-        connect_timeout=seconds,
-        init_command=READ_COMMITTED,
-    )
-    async with connection.cursor() as cursor:
-        await cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {seconds}")
+    try:
+        # Its own connect_timeout ends where the server has to say the first word.
+        async with asyncio.timeout(seconds):
+            connection = await cast(Any, asyncmy).connect(
+                host=host,
+                port=port,
+                user=user,
+                password=password,
+                database=database,
+                unix_socket=unix_socket,
+                charset="utf8mb4",
+                autocommit=True,
+                init_command=READ_COMMITTED,
+            )
+            async with connection.cursor() as cursor:
+                await cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {seconds}")
+    except TimeoutError:
+        raise TimeoutError(f"no answer in {seconds} s") from None
     return connection

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from fairlead.drivers.psycopg import arguments
+from fairlead.drivers.psycopg import arguments, shut
 
 
 def _told(connection: Any) -> list[str]:
@@ -27,13 +27,25 @@ def _told(connection: Any) -> list[str]:
     return names
 
 
+def _listen(channel: str) -> sql.Composed:
+    return sql.SQL("LISTEN {}").format(sql.Identifier(channel))
+
+
 class PsycopgListening:
     """Blocks in select() on the socket and on a pipe of ours, so that it can be interrupted."""
 
     def __init__(self, url: str, timeout: float, channel: str) -> None:
         try:
             self._connection = psycopg.connect(url, **arguments(timeout, prepare=True))
-            self._connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+            silence = threading.Timer(timeout, shut, [self._connection])
+            silence.start()
+            try:
+                self._connection.execute(_listen(channel))
+            except BaseException:
+                self._connection.close()
+                raise
+            finally:
+                silence.cancel()
         except psycopg.OperationalError as error:
             raise ConnectionError(str(error)) from error
         self.pid = self._connection.info.backend_pid
@@ -81,7 +93,14 @@ class AsyncPsycopgListening:
             connection = await psycopg.AsyncConnection.connect(
                 url, **arguments(timeout, prepare=True)
             )
-            await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+            silence = asyncio.get_running_loop().call_later(timeout, shut, connection)
+            try:
+                await connection.execute(_listen(channel))
+            except BaseException:
+                await connection.close()
+                raise
+            finally:
+                silence.cancel()
         except psycopg.OperationalError as error:
             raise ConnectionError(str(error)) from error
         return cls(connection)

@@ -39,7 +39,8 @@ def _has_rows(result: Any) -> bool:
     return result is not None and result.status == ExecStatus.TUPLES_OK
 
 
-def _shut(connection: Any) -> None:
+def shut(connection: Any) -> None:
+    """Whoever waits for an answer on this connection gets an error now."""
     # It may be closed, by us or by the server, at any time.
     with (
         contextlib.suppress(OSError, psycopg.OperationalError),
@@ -86,7 +87,7 @@ class PsycopgDriver:
 
     def abort(self) -> None:
         """Whoever waits for an answer on this connection, in another thread, gets an error now."""
-        _shut(self.connection)
+        shut(self.connection)
 
     def code(self, error: BaseException) -> str | None:
         return _code(error)
@@ -130,7 +131,7 @@ class AsyncPsycopgDriver:
     def abort(self) -> None:
         """Whoever waits for an answer on this connection gets an error now. (Cancelling would ask
         the server first, which does not answer.)"""
-        _shut(self.connection)
+        shut(self.connection)
 
     def code(self, error: BaseException) -> str | None:
         return _code(error)

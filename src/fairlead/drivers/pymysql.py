@@ -105,10 +105,12 @@ def connect(
         unix_socket=unix_socket,
         charset="utf8mb4",
         autocommit=True,
-        connect_timeout=seconds,
+        connect_timeout=seconds,  # until the server has to say the first word; from there on:
+        read_timeout=seconds,
         init_command=READ_COMMITTED,
         program_name="fairlead",
     )
     cursor = connection.cursor()
     cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {seconds}")
+    connection._read_timeout = None  # opened: statements may take as long as they like
     return connection
