@@ -175,3 +175,15 @@ def test_the_rest_of_the_queue_is_not_touched(
     gates = {message.channel for message in taken} & {"b"} if prepare in (limited, ordered) else {}
     behind = 1 if gates else 0  # what its channel has besides waits for it
     assert (len(taken), len(rest)) == (n, there - n - behind)
+
+
+@pytest.mark.parametrize("n", [1, 3, 10])
+def test_behind_what_others_hold_more_is_found(street: Street, n: int) -> None:
+    queue = street.middle
+    queue.send_many([Send("m", priority=1, version=i % 2) for i in range(60)])
+    with street.busy(lambda busy: busy.receive(30, version=0)):
+        assert len(queue.receive(n, version=0, min_priority=1)) == 0
+        assert len(queue.receive(n, min_priority=1)) == n
+        assert len(queue.receive(n)) == n
+    with street.busy(lambda busy: busy.receive(20, version=0)):
+        assert len(queue.receive(n, version=0, min_priority=1)) == min(n, 10)
