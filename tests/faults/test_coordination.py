@@ -10,8 +10,10 @@ import random
 import signal
 import subprocess
 import sys
+from ast import literal_eval
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -94,7 +96,7 @@ def test_one_end_work_for_each_group(db: fairlead.Database, url: str) -> None:
             assert group.start()
             for worker in workers:
                 worker.tell("lease")
-            assert [worker.answer() for worker in workers] == ["1"] * WORKERS
+            held = {worker: literal_eval(worker.answer()) for worker in workers}
             victim = chance.choice(workers) if number % 4 == 3 else None
             for worker in chance.sample(workers, WORKERS):
                 worker.tell("ack")
@@ -107,8 +109,8 @@ def test_one_end_work_for_each_group(db: fairlead.Database, url: str) -> None:
                     assert worker.answer() == "acked"
             if victim is not None:
                 victim.again()
-                for message in queue.receive(1, types=["member"], wait=0.1):
-                    message.ack()
+                with suppress(fairlead.LeaseLost):  # unless its ack was in time
+                    queue.lease(*held[victim]).release()
                 status = group.status()
                 while status is not None and not status.closed:
                     for message in queue.receive(1, types=["member"], wait=0.1):

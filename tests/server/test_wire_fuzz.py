@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import statistics
 import time
 from collections import Counter
@@ -114,8 +115,7 @@ class Fuzzer:
                     whole += part
         except (TimeoutError, ConnectionError):
             pass
-        for start in whole.split(b"HTTP/1.1 ")[1:]:
-            status = int(start[:3])
+        for status in map(int, re.findall(rb"HTTP/1\.1 (\d{3}) ", whole)):
             self.statuses[status] += 1
             assert status < 500, whole
 
