@@ -19,7 +19,7 @@ from tests.worker.bench import PATIENCE, Bench, eventually
 async def test_a_handler_whose_permit_is_lost_is_cancelled_and_runs_elsewhere(
     bench: Bench,
 ) -> None:
-    name = await bench.create(lease=1)  # so a permit lives for a second
+    name = await bench.create(lease=3)  # so long lives a permit
     told: list[Any] = []
     started = threading.Semaphore(0)
     done: list[int] = []
@@ -88,7 +88,7 @@ async def test_a_busy_worker_survives_the_loss_of_its_permits_again_and_again(
     bench: Bench,
 ) -> None:
     """A heartbeat may find out while a receive is on its way, before it, or after it."""
-    name = await bench.create(lease=1)
+    name = await bench.create(lease=3)
     done: set[int] = set()
 
     @bench.task(queue=name, lease=0.1)

@@ -27,7 +27,7 @@ def app_on(name: str, lease: float) -> fairlead.App:
 
 
 def test_it_goes_on_after_it_has_lost_its_only_permit() -> None:
-    app = app_on("lost_permit", lease=1)
+    app = app_on("lost_permit", lease=3)
     told: list[str] = []
 
     @app.task
@@ -58,7 +58,7 @@ def test_it_goes_on_after_it_has_lost_its_only_permit() -> None:
 
 def test_handlers_in_transactions_do_not_keep_the_heartbeat_waiting() -> None:
     """As many of them as there are connections, for longer than the permit lives."""
-    app = app_on("busy_pool", lease=1)
+    app = app_on("busy_pool", lease=3)
     deliveries: list[int] = []
     opened = 0
     go = asyncio.Event()
@@ -76,7 +76,7 @@ def test_handlers_in_transactions_do_not_keep_the_heartbeat_waiting() -> None:
         async with app.worker(concurrency=20) as worker:
             await until(lambda: opened == 10)
             before = worker.heart.last
-            await until(lambda: worker.heart.last > before + 2)  # two lives of the permit
+            await until(lambda: worker.heart.last > before + 6)  # two lives of the permit
             go.set()
             await until(lambda: len(deliveries) == 10)
         await app.close_async()
