@@ -102,7 +102,7 @@ BEGIN
          AND (m.expires_at IS NULL OR m.expires_at > p_now)
          AND (p_types IS NULL OR LOCATE(CONCAT('"', HEX(m.type), '"'), p_types) > 0)
        FOR UPDATE SKIP LOCKED) locked;
-    -- (40,000 ids are what a list may be long.)
+    -- (40,000 ids fit into one list.)
     IF p_count >= v_wanted OR v_seen < v_limit OR v_limit >= 40000 THEN LEAVE look; END IF;
     SET v_limit = LEAST(v_limit * 4, 40000);
   END LOOP;

@@ -60,8 +60,8 @@ choose: BEGIN
   END IF;
 
   IF v_single AND p_n > 3 THEN
-    CALL fairlead_walk_(p_lane, v_version, p_n, p_types, p_now, p_channel, v_from, v_ids,
-      p_total, v_list, v_rows, v_channels, v_turns, v_round, p_budget, v_last);
+    CALL fairlead_walk_(p_lane, v_version, p_n, p_types, p_now, p_channel, v_from, v_ids, p_total,
+      v_list, v_rows, v_channels, v_turns, v_round, p_budget, v_last);
     SET p_ids = v_ids, v_open = v_channels, p_seen = v_last IS NOT NULL, v_last_got = 1,
         v_found = v_last;
   END IF;
@@ -182,10 +182,10 @@ END //
 DROP PROCEDURE IF EXISTS fairlead_walk_ //
 CREATE PROCEDURE fairlead_walk_(
   IN p_lane INT, IN p_version INT, IN p_n INT, IN p_types LONGTEXT CHARACTER SET ascii,
-  IN p_now BIGINT, IN p_channel VARBINARY(255), IN p_from VARBINARY(256), OUT p_ids LONGTEXT CHARACTER SET ascii, OUT p_total INT,
-  OUT p_list LONGTEXT CHARACTER SET ascii, OUT p_rows LONGTEXT CHARACTER SET ascii,
-  OUT p_channels INT, OUT p_turns INT, OUT p_round TINYINT, OUT p_budget TINYINT,
-  OUT p_last VARBINARY(255)
+  IN p_now BIGINT, IN p_channel VARBINARY(255), IN p_from VARBINARY(256),
+  OUT p_ids LONGTEXT CHARACTER SET ascii, OUT p_total INT, OUT p_list LONGTEXT CHARACTER SET ascii,
+  OUT p_rows LONGTEXT CHARACTER SET ascii, OUT p_channels INT, OUT p_turns INT, OUT p_round TINYINT,
+  OUT p_budget TINYINT, OUT p_last VARBINARY(255)
 )
 BEGIN
   DECLARE v_wrapped TINYINT DEFAULT p_channel IS NULL;
