@@ -19,7 +19,7 @@ from tests.worker.bench import PATIENCE, Bench, eventually
 async def test_a_handler_whose_permit_is_lost_is_cancelled_and_runs_elsewhere(
     bench: Bench,
 ) -> None:
-    name = await bench.create(lease=3)  # so long lives a permit
+    name = await bench.create(lease=10)  # so long lives a permit
     told: list[Any] = []
     started = threading.Semaphore(0)
     done: list[int] = []
@@ -54,6 +54,7 @@ async def test_a_handler_whose_permit_is_lost_is_cancelled_and_runs_elsewhere(
             await eventually(lambda: started.acquire(blocking=False))
         async with bench.worker(name="second " + bench.name):
             bench.forget_permits("first " + bench.name)
+            await first.heart._beat()  # as it does three times in the life of a permit
             await eventually(lambda: told == [True, True])
             await eventually(bench.empty)
             await eventually(lambda: first.plan.running == 0)
@@ -88,7 +89,7 @@ async def test_a_busy_worker_survives_the_loss_of_its_permits_again_and_again(
     bench: Bench,
 ) -> None:
     """A heartbeat may find out while a receive is on its way, before it, or after it."""
-    name = await bench.create(lease=3)
+    name = await bench.create(lease=10)
     done: set[int] = set()
 
     @bench.task(queue=name, lease=0.1)
@@ -103,7 +104,7 @@ async def test_a_busy_worker_survives_the_loss_of_its_permits_again_and_again(
             await task.send_many_async({"n": n} for n in numbers)
             await eventually(lambda numbers=numbers: done & set(numbers))
             bench.forget_permits()
-            await worker.heart._beat()  # as it does three times in the life of a permit
+            await worker.heart._beat()
         await eventually(lambda: len(done) == 600)
         await eventually(bench.empty)
         assert worker._background is not None
