@@ -64,6 +64,7 @@ BEGIN
     FROM (SELECT v_next / 4294967296 * 4294967296 AS epoch, o.xid::text::bigint AS xid FROM (
         SELECT a.backend_xid AS xid FROM pg_stat_get_activity(NULL) a
         WHERE a.datid = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+          AND a.usesysid IS NOT NULL -- autovacuum takes transaction ids too, and writes no events
         UNION ALL
         SELECT p.transaction FROM pg_prepared_xacts p WHERE p.database = current_database()) o
       WHERE o.xid IS NOT NULL) x;
