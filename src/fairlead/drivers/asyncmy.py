@@ -111,6 +111,7 @@ async def connect(
                 unix_socket=unix_socket,
                 charset="utf8mb4",
                 autocommit=True,
+                connect_timeout=seconds,
                 init_command=READ_COMMITTED,
             )
             async with connection.cursor() as cursor:

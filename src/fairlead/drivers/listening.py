@@ -36,8 +36,9 @@ class PsycopgListening:
 
     def __init__(self, url: str, timeout: float, channel: str) -> None:
         try:
-            self._connection = psycopg.connect(url, **arguments(timeout, prepare=True))
-            silence = threading.Timer(timeout, shut, [self._connection])
+            opening = arguments(timeout, prepare=True)
+            self._connection = psycopg.connect(url, **opening)
+            silence = threading.Timer(opening["connect_timeout"], shut, [self._connection])
             silence.start()
             try:
                 self._connection.execute(_listen(channel))
@@ -90,10 +91,10 @@ class AsyncPsycopgListening:
     @classmethod
     async def open(cls, url: str, timeout: float, channel: str) -> AsyncPsycopgListening:
         try:
-            connection = await psycopg.AsyncConnection.connect(
-                url, **arguments(timeout, prepare=True)
-            )
-            silence = asyncio.get_running_loop().call_later(timeout, shut, connection)
+            opening = arguments(timeout, prepare=True)
+            connection = await psycopg.AsyncConnection.connect(url, **opening)
+            loop = asyncio.get_running_loop()
+            silence = loop.call_later(opening["connect_timeout"], shut, connection)
             try:
                 await connection.execute(_listen(channel))
             except BaseException:
