@@ -1,8 +1,8 @@
 """A worker of the fault tests, in a process of its own that may be killed at any moment.
 
-Reads one command per line from stdin and answers with one line: ``lease`` receives one member
-(and tells its id and delivery), ``ack`` acks what it has, ``batches N`` runs N batches over the
-queues and channels it was given.
+Reads one command per line from stdin and answers with one line: ``lease S`` receives one
+member for S seconds, ``ack`` acks what it has, ``batches N`` runs N batches over the queues and
+channels it was given.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def main(url: str, name: str, seed: str) -> None:
     for line in sys.stdin:
         command, *rest = line.split()
         if command == "lease":
-            held = list(queue.receive(1, types=["member"], wait=10))
-            print(*((message.id, message.deliveries) for message in held), flush=True)
+            held = list(queue.receive(1, types=["member"], lease=float(rest[0]), wait=10))
+            print(len(held), flush=True)
         elif command == "ack":
             for message in held:
                 message.ack()

@@ -61,7 +61,7 @@ def street(request: pytest.FixtureRequest) -> Iterator[Street]:
             queue.drop()
 
 
-def fill(queue: fairlead.Queue, clock: Clock) -> None:
+def fill(queue: fairlead.Queue) -> None:
     """One of each kind that a receive has to find, all of them due in a minute."""
     queue.send("abandoned")
     assert queue.receive(1, lease=30)
@@ -155,7 +155,7 @@ def test_the_queues_beside_it_are_not_touched(street: Street, act: str) -> None:
     prepare, do = ACTS[act]
     prepare(street.middle)
     for queue in street.others:
-        fill(queue, street.clock)
+        fill(queue)
     street.clock.tick(60)
     with street.busy(do):
         for queue in street.others:
