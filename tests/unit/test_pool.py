@@ -15,6 +15,7 @@ from fairlead.aio import pool as aio_pool
 from fairlead.aio.pool import AsyncPool
 from fairlead.sync import pool as sync_pool
 from fairlead.sync.pool import STALE, Pool
+from fairlead.worker.threads import Interrupted, _raise_in
 
 
 class Gone(Exception):
@@ -271,7 +272,7 @@ def _in_thread(call: Any) -> tuple[threading.Thread, list[Any]]:
     def run() -> None:
         try:
             out.append(call())
-        except Exception as error:
+        except BaseException as error:
             out.append(error)
 
     thread = threading.Thread(target=run)
@@ -305,6 +306,22 @@ def test_a_waiting_thread_may_open_in_place_of_a_discarded_connection():
     setup.do("discard", driver)
     thread.join()
     assert out == [setup.opened[1]]
+
+
+def test_a_thread_that_is_interrupted_passes_the_connection_on():
+    """The release that would have woken another one came to it."""
+    setup = Sync(1, 30)
+    driver = setup.pool.acquire()
+    first, interrupted = _in_thread(setup.pool.acquire)
+    _until_waiting(setup.pool)
+    second, out = _in_thread(setup.pool.acquire)
+    _until_waiting(setup.pool, 2)
+    _raise_in(first.ident, Interrupted)
+    setup.pool.release(driver)
+    second.join(10)
+    assert out == [driver]
+    first.join()
+    assert isinstance(interrupted[0], Interrupted)
 
 
 def test_close_wakes_the_waiting():

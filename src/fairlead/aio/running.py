@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncGenerator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
 from fairlead.aio.pool import AsyncPool, watched
@@ -156,19 +157,70 @@ class ThreadRunner:
         self._target = target
         self._sync = OwnRunner(target, options)
         self._thread = ThreadPoolExecutor(1, "fairlead-sqlite")
+        # Whoever waits for the write lock must not keep its holder from giving it back.
+        self._begins = ThreadPoolExecutor(1, "fairlead-begin")
+        self._ends = ThreadPoolExecutor(1, "fairlead-end")
 
     async def run(self, call: Call[T]) -> T:
         loop = asyncio.get_running_loop()
         # Shielded: a cancelled caller must not leave a call half awaited; it runs to its end.
         return await asyncio.shield(loop.run_in_executor(self._thread, self._sync.run, call))
 
+    @asynccontextmanager
+    async def transaction(self, own: OwnRunner) -> AsyncGenerator[Any]:
+        """A transaction of a sync runner, on whose connection calls of ours would wait for it. Its
+        statements run in the event loop; only what waits for the write lock or the disk does not.
+
+        What is cancelled here while a thread is at it is ended all the same: nobody else would."""
+        block = own.transaction()
+        beginning = self._begins.submit(block.__enter__)
+        try:
+            connection = await asyncio.wrap_future(beginning)
+        except asyncio.CancelledError:
+            beginning.add_done_callback(functools.partial(self._undo, block))
+            raise
+        try:
+            yield connection
+        except BaseException as error:
+            await through(self._leave(block, error))
+            raise
+        await through(self._leave(block, None))
+
+    def _undo(self, block: AbstractContextManager[Any], beginning: Future[Any]) -> None:
+        if not beginning.cancelled() and beginning.exception() is None:
+            self._leave(block, asyncio.CancelledError())
+
+    def _leave(
+        self, block: AbstractContextManager[Any], error: BaseException | None
+    ) -> Future[bool | None]:
+        kind, trace = (None, None) if error is None else (type(error), error.__traceback__)
+        return self._ends.submit(block.__exit__, kind, error, trace)
+
     def using(self, connection: Any) -> AsyncRunner:
         return AsyncYourRunner(self._target, connection)
 
     async def close(self) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, self._sync.close)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._shut)
         self._thread.shutdown()
+
+    def _shut(self) -> None:
+        self._begins.shutdown()
+        self._ends.shutdown()
+        self._sync.close()
+
+
+async def through(work: Future[Any]) -> None:
+    """Wait for its end even if cancelled meanwhile, and only then be cancelled."""
+    waiting = asyncio.wrap_future(work)
+    cancelled = False
+    while not waiting.done():
+        try:
+            await asyncio.wait([waiting])
+        except asyncio.CancelledError:
+            cancelled = True
+    waiting.result()
+    if cancelled:
+        raise asyncio.CancelledError
 
 
 class AsyncYourRunner:

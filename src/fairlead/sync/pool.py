@@ -47,7 +47,12 @@ class Pool:
                     self._opened += 1
                     driver, since = None, 0.0
                     break
-                if not self._free.wait(deadline - time.monotonic()):
+                try:
+                    freed = self._free.wait(deadline - time.monotonic())
+                except BaseException:  # an interruption; what woke this thread is for the next one
+                    self._free.notify()
+                    raise
+                if not freed:
                     raise DatabaseUnavailable(
                         f"all {self._size} connections were busy for {self._timeout} s: "
                         "raise pool_size, or use fewer threads"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 from fairlead.aio.leased import AsyncLeasedMessage, runner_of
-from fairlead.aio.running import AsyncOwnRunner
+from fairlead.aio.running import ThreadRunner
 from fairlead.operations.receiving import row_of
 from fairlead.sync.database import Database
 from fairlead.sync.leased import LeasedMessage
@@ -166,24 +165,15 @@ class AsyncContext(AnyContext):
         there happens exactly once. It commits when the block ends; if the lease was lost it rolls
         back and raises LeaseLost."""
         runner = runner_of(self.message)
-        if isinstance(runner, AsyncOwnRunner):
-            async with runner.transaction() as connection:
-                yield connection
-                await self.message.using(connection).ack()
-        else:
-            # SQLite: its connection is a plain one, whose statements take microseconds; only what
-            # may wait for the write lock or the disk leaves the event loop.
-            own: Any = self._db.runner
-            block = own.transaction()
-            connection = await asyncio.to_thread(block.__enter__)
-            try:
+        if isinstance(runner, ThreadRunner):  # SQLite: its connection is a plain one
+            async with runner.transaction(self._db.runner) as connection:
                 yield connection
                 sync = LeasedMessage(self._db.queue(self.queue), row_of(self.message))
                 sync.using(connection).ack()
-            except BaseException as error:
-                await asyncio.to_thread(block.__exit__, type(error), error, error.__traceback__)
-                raise
-            await asyncio.to_thread(block.__exit__, None, None, None)
+        else:
+            async with runner.transaction() as connection:
+                yield connection
+                await self.message.using(connection).ack()
         self.run.settled = True
 
     async def ack(self, connection: Any) -> None:
