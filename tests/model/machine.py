@@ -381,7 +381,8 @@ class Machine(RuleBasedStateMachine):
     def promote(self, queue: str, within: int, limit: int) -> None:
         lane = self.pair.model._state.queues.get(queue)
         waiting = lane.select("s") if lane else []
-        if tied([m.due_at for m in waiting if not m.past_expiry(self.now)], limit):
+        new = [m for m in waiting if m.first_at is None and not m.past_expiry(self.now)]
+        if tied([m.due_at for m in new], limit):
             limit = 1000
         self.call("promote", queue, within, limit, self.now)
 
@@ -439,17 +440,22 @@ class Machine(RuleBasedStateMachine):
         # What a queue has forgotten may have been swept by the way (§19.6).
         if model._state.forgotten or any(q.remembered for q in model._state.queues.values()):
             return False
-        if tied([group.closed_at or 0 for group in model._state.groups], limit):
+        if tied([g.closed_at for g in model._state.groups if g.closed_at is not None], limit):
             return False
         for queue in run(model.queues(None), driver, True):
             rows = run(model.peek(queue["name"], 1000, None, None, 0, 0), driver, True)
             logged = run(model.failures(queue["name"], None, None, 1000), driver, True)
+            expiring = sorted((row[23], row[0]) for row in rows if row[23] is not None)
+            gone = {id for at, id in expiring[:limit] if at <= self.now}  # before the rest is swept
+            kept = [row for row in rows if row[0] not in gone]
+            leases = [row[13] for row in kept if row[19] == "l"]  # lease_until
+            dying = [self.now for lease in leases if lease <= self.now][:limit]  # some of them
             for instants in (
-                [row[23] for row in rows if row[23] is not None],  # expires_at
-                [row[13] for row in rows if row[19] == "l"],  # lease_until
-                [row[8] for row in rows if row[19] == "s"],  # due_at
-                [row[22] for row in rows if row[19] == "d"],  # finished_at
-                [row[22] for row in rows if row[19] == "x"],
+                [at for at, _ in expiring],
+                leases,
+                [row[8] for row in kept if row[19] == "s"],  # due_at
+                [row[22] for row in kept if row[19] == "d"],  # finished_at
+                [row[22] for row in kept if row[19] == "x"] + dying,
                 [failure[4] for failure in logged],
             ):
                 if tied(instants, limit):

@@ -8,7 +8,6 @@ import gc
 
 import pytest
 
-import fairlead
 from fairlead import AsyncContext, LeaseLost
 from fairlead.tasks.context import Run
 from tests.worker.bench import Bench, eventually
