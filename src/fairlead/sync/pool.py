@@ -55,7 +55,8 @@ class Pool:
                 if not freed:
                     raise DatabaseUnavailable(
                         f"all {self._size} connections were busy for {self._timeout} s: "
-                        "raise pool_size, or use fewer threads"
+                        "raise pool_size, or use fewer threads (SQLite has one: keep your "
+                        "transactions short)"
                     )
         thread = threading.get_ident()
         try:
