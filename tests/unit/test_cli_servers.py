@@ -22,7 +22,7 @@ def ask(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> C
     def call(*words: str | int, code: int = 0, lines: bool = False) -> Any:
         ended = run([*(str(word) for word in words), "--db", url, "--json"])
         out, err = capsys.readouterr()
-        assert ended == code, err
+        assert ended == code, f"{err}\n{out}"
         return [json.loads(line) for line in out.splitlines()] if lines else json.loads(out)
 
     call("migrate")

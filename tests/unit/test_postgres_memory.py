@@ -6,10 +6,14 @@ import time
 from typing import Any
 
 import psycopg
+import pytest
 
 import fairlead
 from fairlead import Policy
+from fairlead.backends.base import Receive
+from fairlead.backends.postgres import memory
 from fairlead.backends.postgres.memory import START, Hints
+from fairlead.drivers.psycopg import PsycopgDriver
 from tests import servers
 
 NOW = 1_900_000_000_000_000
@@ -29,19 +33,73 @@ def hints() -> Hints:
 
 def test_it_reads_on_behind_what_was_given() -> None:
     found = hints()
-    found.given([row(1, "c", NOW - 9), row(2, "c", NOW - 5)], [], {})
+    found.given([row(1, "c", NOW - 9), row(2, "c", NOW - 5)], [], {}, 0)
     assert found.near(None, 1, False) == [("c", 0, NOW - 5, 2)]
 
 
 def test_a_promoted_message_does_not_lead_it_past_what_is_due() -> None:
     found = hints()
-    found.given([row(1, "c", NOW + HOUR), row(2, "d", NOW - 5)], [], {})
+    found.given([row(1, "c", NOW + HOUR), row(2, "d", NOW - 5)], [], {}, 0)
     found.took(time.monotonic(), False, False, 0, 0, 1)  # a short way tells no time
-    found.given([row(3, "c", NOW + HOUR)], [], {})
+    found.given([row(3, "c", NOW + HOUR)], [], {}, 0)
     [(_, _, due, id), other] = found.near(None, 9, False)
     assert id == 3
     assert NOW <= due < NOW + HOUR
     assert other == ("d", 0, NOW - 5, 2)
+
+
+def test_one_slow_look_does_not_put_off_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks are spread where they are dear, not where the machine was busy once."""
+    clock = 1000.0
+    monkeypatch.setattr(memory.time, "monotonic", lambda: clock)
+    found = hints()
+
+    def wait_for_look(seconds: float) -> float:
+        """It looks, which takes so long; how long until it would again?"""
+        nonlocal clock
+        started, clock = clock, clock + seconds
+        found.took(started, True, True, NOW, 0, 1)
+        before = clock
+        while not found.look_due():
+            clock += 0.01
+        return clock - before
+
+    found.took(clock - 0.001, False, False, 0, 0, 1)
+    assert wait_for_look(0.2) < 0.12
+    assert wait_for_look(0.001) < 0.12
+    assert wait_for_look(0.2) < 0.12
+    assert 9 < wait_for_look(0.2) < 11
+    assert 9 < wait_for_look(0.3) < 11
+
+
+def test_what_was_recovered_is_seen_by_all_who_share_a_memory() -> None:
+    """One of two receives recovers; the other, under way meanwhile, has read on behind that."""
+    url = servers.postgres_url()
+    with (
+        fairlead.connect(url, pool_size=1) as db,
+        psycopg.connect(url, autocommit=True) as raw,
+    ):
+        db.migrate()
+        queue = db.queue("recovered_before_hints")
+        queue.create(lease=0.001)
+        sent = [queue.send(n).id for n in range(10)]
+        crashed = {message.id for message in queue.receive(3)}
+        backend, kept = db.target.backend, db.core.memory(queue.name)
+        kept.extra = shared = Hints()
+        shared._next_look = shared._next_sweep = shared._useful_until = float("inf")
+        driver = PsycopgDriver(raw)
+        other = backend.receive(queue.name, Receive(1), kept, None)
+        text, params = next(other)
+        rows = driver.execute(text, params)
+        shared._next_sweep = 0.0
+        [first] = queue.receive()
+        with pytest.raises(StopIteration) as end:
+            other.send(rows)
+        [behind] = end.value.value.rows
+        rest = {message.id for message in queue.receive(2)}
+    assert behind[0] not in crashed
+    assert {first.id} | rest == crashed
+    assert crashed < set(sent)
 
 
 def test_the_hints_of_others_stay_theirs_if_the_channel_in_its_turn_is_closed() -> None:

@@ -193,6 +193,7 @@ class PostgresBackend(Verbs, Insight, Groups, Schedules, Remembering):
         if memory.extra is None:
             memory.extra = Hints()
         hints: Hints = memory.extra
+        forgotten = hints.forgotten
         # Tests that set the clock, and receives with a filter, always look from the start: what
         # they skip must not be taken for drained.
         hinted = (
@@ -226,7 +227,8 @@ class PostgresBackend(Verbs, Insight, Groups, Schedules, Remembering):
             hints.took(started, look, bool(trailer[15]), trailer[9], trailer[5], args.n)
             if extra.get("look") or (not rows and not passed):
                 hints.forget()
-            hints.given(rows, passed, extra)
+                forgotten = hints.forgotten
+            hints.given(rows, passed, extra, forgotten)
             hints.was_full = len(rows) == args.n
             hints.was_plain = "floors" not in extra
         return Received(rows, None if rows else trailer[8], lost)
@@ -236,7 +238,7 @@ class PostgresBackend(Verbs, Insight, Groups, Schedules, Remembering):
     ) -> Op[tuple[Rows, list[int], bool]]:
         """What a short way gave, the acks it lost, and whether it took the acks. No messages: take
         the long way."""
-        version = hints.short()
+        version, forgotten = hints.short(), hints.forgotten
         if version is None:
             return [], [], False
         rows: Rows
@@ -284,7 +286,7 @@ class PostgresBackend(Verbs, Insight, Groups, Schedules, Remembering):
         if rows:
             memory.channel, memory.credit = channel, 0
             hints.took(started, False, False, 0, read, args.n)
-            hints.given(rows, passed, {"versions": hints.versions})
+            hints.given(rows, passed, {"versions": hints.versions}, forgotten)
         return rows, [int(id) for id in lost.split(",")] if lost else [], True
 
     def _receive(

@@ -6,7 +6,8 @@ last (rank, due, id) it was given from each channel and passes it in; the scan s
 lies before a hint (released, recovered, committed late) is found by *looking*: reading a channel
 from its start. A hint is good for 100 ms; only where looking is dear, because dead entries are in
 the way, are looks spread so that they take a fiftieth of the time. Before it says "empty", a
-receive looks.
+receive looks. Who recovers something forgets all hints; receives that were under way with them then
+must not bring them back.
 
 What was promoted is given before it is due (semantics §7.3). A hint never lies ahead of the clock,
 or all that is sent until then would lie before it.
@@ -46,7 +47,9 @@ class Hints:
         self.swept_us = 0  # everything due or expired before this database time has been met
         self._clock = (0, 0.0)  # a time of the database, and when that was
         self._usual = 0.0  # seconds a hinted receive takes
+        self._extra = 0.0  # seconds the last look took longer than that
         self._dear = False
+        self.forgotten = 0  # how often
         self._next_look = 0.0
         self._next_sweep = 0.0
         self._useful_until = 0.0
@@ -116,16 +119,31 @@ class Hints:
             self._next_sweep = done + FRESH
             self.swept_us = now_us
         if look:
-            extra = max(0.0, spent - self._usual) if self._usual else 0.0
+            last, self._extra = self._extra, max(0.0, spent - self._usual) if self._usual else 0.0
+            # One slow look is chance, or a busy machine: what waits for the next one is not to pay.
+            extra = min(last, self._extra)
             self._dear = extra > DEAR
             self._next_look = done + max(FRESH, SHARE * extra)
         else:
             self._usual = spent if self._usual == 0.0 else 0.9 * self._usual + 0.1 * spent
 
-    def given(self, rows: Sequence[Row], passed: Sequence[Hint], extra: dict[str, Any]) -> None:
-        """Remember the last message of each channel (rows are in order within a channel).
+    def given(
+        self, rows: Sequence[Row], passed: Sequence[Hint], extra: dict[str, Any], forgotten: int
+    ) -> None:
+        """Remember the last message of each channel (rows are in order within a channel), unless
+        something was forgotten since this receive began.
 
         A channel that was read from its hint keeps the time of its last look."""
+        if forgotten == self.forgotten:
+            self._read_on(rows, passed, extra)
+        self.versions = extra.get("versions")
+        floors = extra.get("floors")
+        if floors:
+            if len(self.floors) > MOST:
+                self.floors.clear()
+            self.floors.update(floors)
+
+    def _read_on(self, rows: Sequence[Row], passed: Sequence[Hint], extra: dict[str, Any]) -> None:
         at, now = self._at, time.monotonic()
         if len(at) > MOST:
             at.clear()
@@ -143,15 +161,10 @@ class Hints:
                 insort(self._names, channel)
             looked = known[3] if known is not None and channel in hinted else now
             at[channel] = (-row[7], min(row[8], now_us), row[0], looked)
-        self.versions = extra.get("versions")
-        floors = extra.get("floors")
-        if floors:
-            if len(self.floors) > MOST:
-                self.floors.clear()
-            self.floors.update(floors)
 
     def forget(self) -> None:
         """Start afresh: nothing more is ready, or something came back before the hints."""
+        self.forgotten += 1
         self._at.clear()
         self._names.clear()
 
