@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -195,3 +197,27 @@ async def test_a_permit_that_was_lost_is_made_again(bench: Bench) -> None:
     another = await presence._beat(db, "relay x", permit)
     assert presence.relays(await db.permits()).count("x") == 1
     await another.close()
+
+
+async def test_a_permit_that_is_being_made_is_closed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = bench.app.async_db
+    make, made, answer = db.permit, asyncio.Event(), asyncio.Event()
+
+    async def permit(*args: Any, **settings: Any) -> Any:
+        permit = await make(*args, **settings)
+        made.set()
+        await answer.wait()
+        return permit
+
+    monkeypatch.setattr(db, "permit", permit)
+    others = {one.id for one in await _relays(bench)}
+    showing = asyncio.create_task(presence.show_presence(db))
+    await made.wait()
+    showing.cancel()
+    await asyncio.sleep(0)
+    answer.set()
+    with pytest.raises(asyncio.CancelledError):
+        await showing
+    assert [one for one in await _relays(bench) if one.id not in others] == []

@@ -50,15 +50,28 @@ def told(url: str, db: fairlead.Database) -> Iterator[Any]:
 
 
 def test_a_busy_queue_notifies_nobody(db: fairlead.Database, told: Any) -> None:
+    """But in a transaction that is older than 5 ms, as on a busy machine a call of ours may be."""
     queue = db.queue("busy")
-    queue.send_many([fairlead.Send(i, key=str(i)) for i in range(20)])
-    for i in range(50):
-        queue.send(i)
-        queue.receive(3)
-    queue.ack(queue.receive(50))
-    for message in queue.receive(5):
-        message.fail("again", delay=0)
-    assert told() == []
+    quick = 0
+
+    def do(call: Callable[..., Any], *args: Any, **settings: Any) -> Any:
+        nonlocal quick
+        told()
+        started = time.monotonic()
+        found = call(*args, **settings)
+        if time.monotonic() - started < 0.005:
+            quick += 1
+            assert told() == []
+        return found
+
+    while quick < 150:
+        do(queue.send_many, [fairlead.Send(i, key=str(i), on_conflict="ignore") for i in range(20)])
+        for i in range(20):
+            do(queue.send, i)
+            do(queue.receive, 3)
+        do(queue.ack, queue.receive(50))
+        for message in queue.receive(5):
+            do(message.fail, "again", delay=0)
 
 
 def test_a_sleeper_is_told_and_only_of_its_queue(

@@ -17,6 +17,7 @@ from fairlead.permits import PermitStatus
 log = logging.getLogger("fairlead.relay")
 TTL = 30.0  # seconds for which a killed relay is still shown
 BEATS = 3  # within that
+GOODBYE = 5.0  # seconds for a last beat when we are stopped
 _PREFIX = "relay "
 
 
@@ -24,14 +25,19 @@ async def show_presence(db: AsyncDatabase) -> None:
     """Until cancelled. A database that is away, or that does not let us, stops nothing."""
     name = f"{_PREFIX}{socket.gethostname()}:{os.getpid()}"
     permit: AsyncPermit | None = None
+    beating = asyncio.create_task(_beat(db, name, permit))
     try:
         while True:
             try:
-                permit = await _beat(db, name, permit)
+                permit = await asyncio.shield(beating)
             except DatabaseError as error:
                 log.debug("the relay cannot show that it runs: %s", str(error))
             await asyncio.sleep(TTL / BEATS)
+            beating = asyncio.create_task(_beat(db, name, permit))
     finally:
+        # The beat that is under way may be making a permit, which somebody has to close.
+        with contextlib.suppress(DatabaseError, TimeoutError):
+            permit = await asyncio.wait_for(beating, GOODBYE)
         if permit is not None:
             with contextlib.suppress(DatabaseError):
                 await permit.close()
