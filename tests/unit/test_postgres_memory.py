@@ -81,9 +81,9 @@ def test_what_was_recovered_is_seen_by_all_who_share_a_memory() -> None:
     ):
         db.migrate()
         queue = db.queue("recovered_before_hints")
-        queue.create(lease=0.001)
+        queue.create()
         sent = [queue.send(n).id for n in range(10)]
-        crashed = {message.id for message in queue.receive(3)}
+        crashed = {message.id for message in queue.receive(3, lease=1e-6)}
         backend, kept = db.target.backend, db.core.memory(queue.name)
         kept.extra = shared = Hints()
         shared._next_look = shared._next_sweep = shared._useful_until = float("inf")

@@ -69,8 +69,8 @@ def test_a_busy_queue_notifies_nobody(db: fairlead.Database, told: Any) -> None:
         for i in range(20):
             do(queue.send, i)
             do(queue.receive, 3)
-        do(queue.ack, queue.receive(50))
-        for message in queue.receive(5):
+        do(queue.ack, do(queue.receive, 50))
+        for message in do(queue.receive, 5):
             do(message.fail, "again", delay=0)
 
 

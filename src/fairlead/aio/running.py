@@ -188,6 +188,7 @@ class ThreadRunner:
 
     def _undo(self, block: AbstractContextManager[Any], beginning: Future[Any]) -> None:
         if not beginning.cancelled() and beginning.exception() is None:
+            # Nobody waits for it; if the rollback fails, its connection is closed all the same.
             self._leave(block, asyncio.CancelledError())
 
     def _leave(
