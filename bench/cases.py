@@ -1,4 +1,4 @@
-"""What is measured on every backend. Ratios of one run are what counts: the machine is shared."""
+"""The cases of `make bench`. Compare ratios of the same run: the machine may be shared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-import fairlead
+import fairturn
 from bench import coordination, floors, locked_channel
 from bench.measure import Table, clients, drain
 
@@ -15,7 +15,7 @@ BODY = b"x" * 200
 
 
 class Bench:
-    def __init__(self, db: fairlead.Database, table: Table, scale: float) -> None:
+    def __init__(self, db: fairturn.Database, table: Table, scale: float) -> None:
         self.db = db
         self.table = table
         self.scale = scale
@@ -25,21 +25,22 @@ class Bench:
     def n(self, full: int) -> int:
         return max(200, int(full * self.scale))
 
-    def queue(self, n: int = 0, channels: int = 1, **policy: Any) -> fairlead.Queue:
-        """A fresh queue with n messages waiting; the one before is dropped and swept."""
+    def queue(self, n: int = 0, channels: int = 1, **policy: Any) -> fairturn.Queue:
+        """A new queue with n waiting messages."""
         self.number += 1
         queue = self.db.queue(f"bench-{self.number}")
-        queue.create(policy=fairlead.Policy(**policy))
+        queue.create(policy=fairturn.Policy(**policy))
         if n:
             floors.fill(self.db, queue.name, n, channels)
         return queue
 
-    def done(self, queue: fairlead.Queue) -> None:
+    def done(self, queue: fairturn.Queue) -> None:
+        """Drop a queue and delete its rows."""
         queue.drop()
         if self.db.target.backend.dialect == "postgresql":
             driver = floors.connection(self.db)
-            driver.execute("DELETE FROM fairlead.message", ())
-            driver.execute("VACUUM fairlead.message", ())
+            driver.execute("DELETE FROM fairturn.message", ())
+            driver.execute("VACUUM fairturn.message", ())
             driver.close()
         else:
             while self.db.maintain(50_000).more:
@@ -56,7 +57,7 @@ class Bench:
             self.table.add(
                 f"send one, {n} client{'s' * (n > 1)}", rate, floor, "floor: INSERT + commit"
             )
-        items = [fairlead.Send(BODY, channel="c0") for _ in range(self.n(50_000))]
+        items = [fairturn.Send(BODY, channel="c0") for _ in range(self.n(50_000))]
         best = floor = 0.0
         name = ""
         for _ in range(3):
@@ -76,29 +77,30 @@ class Bench:
             count = max(200, total * batch // 100 // (1 if batch == 100 else 2))
             queue = self.queue(count * 5)
             floor = floors.receive_ack(self.db, queue.name, batch, count)
-            rate = drain(queue, batch, count, ride=False)
+            rate = drain(queue, batch, count, carry=False)
             floor = max(floor, floors.receive_ack(self.db, queue.name, batch, count))
-            ride = drain(queue, batch, count, ride=True)
+            carrying = drain(queue, batch, count, carry=True)
             self.table.add(f"receive + ack, batch {batch}", rate, floor)
-            self.table.add(f"receive carrying acks, batch {batch}", ride, floor)
+            self.table.add(f"receive carrying acks, batch {batch}", carrying, floor)
             self.done(queue)
         for channels in (1_000, 10_000):
             queue = self.queue(max(total * 2, channels * 4), channels)
-            rate = drain(queue, 100, total, ride=False)
-            ride = drain(queue, 100, total, ride=True)
+            rate = drain(queue, 100, total, carry=False)
+            carrying = drain(queue, 100, total, carry=True)
             self.table.add(f"batch 100 over {channels:,} channels", rate, floor)
-            self.table.add(f"… carrying acks, {channels:,} channels", ride, floor)
+            self.table.add(f"… carrying acks, {channels:,} channels", carrying, floor)
             self.done(queue)
         queue = self.queue(max(total, 2000), 1_000, max_concurrency=1)
         self.table.add(
             "batch 100 over 1,000 channels, limit 1 each, carrying acks",
-            drain(queue, 100, total // 2, ride=True),
+            drain(queue, 100, total // 2, carry=True),
             floor,
         )
         self.done(queue)
 
     def hot_channel(self) -> None:
-        """One channel with limit 1 and 8 consumers whose acks ride along; never over its limit."""
+        """One channel with limit 1, and 8 consumers whose receives carry acks. It counts how many
+        messages are leased at the same time."""
         queue = self.queue(self.n(20_000), 1, max_concurrency=1)
         held, most = multiprocessing.Value("i", 0), multiprocessing.Value("i", 0)
 
@@ -125,8 +127,8 @@ class Bench:
         self.done(queue)
 
     def lifecycles(self) -> None:
-        """Eight clients, each sends one message and receives one per call; all to one channel, or
-        each to one of its own."""
+        """Eight clients. In each call a client sends one message and receives one. All use the same
+        channel, or each its own."""
         rival = self.db.target.backend.dialect == "postgresql"
         for where, channel in (
             ("one channel", lambda: "all"),
@@ -134,7 +136,7 @@ class Bench:
         ):
             queue = self.queue()
             single = clients(lambda: _life(queue, channel()), 8, self.seconds)  # noqa: B023
-            riding = clients(lambda: _life_riding(queue, channel()), 8, self.seconds)  # noqa: B023
+            carrying = clients(lambda: _life_carrying(queue, channel()), 8, self.seconds)  # noqa: B023
             self.done(queue)
             note = ""
             if rival:
@@ -143,21 +145,21 @@ class Bench:
                     8,
                     self.seconds,
                 )
-                note = f"{riding / other:.1f} times a locked channel row's {other:,.0f}"
+                note = f"{carrying / other:.1f} times a locked channel row's {other:,.0f}"
             self.table.add(f"8 clients, {where}: send, receive, ack", single)
             self.table.add(
-                f"8 clients, {where}: send, receive carrying the ack", riding, None, note
+                f"8 clients, {where}: send, receive carrying the ack", carrying, None, note
             )
 
     def backlog(self) -> None:
         total = self.n(10_000)
         small = self.queue(total * 2 + 1_000)
-        base = drain(small, 100, total, ride=False)
+        base = drain(small, 100, total, carry=False)
         self.done(small)
         big = self.queue(self.n(1_000_000))
         self.table.add(
             "backlog of 1,000,000",
-            drain(big, 100, total, ride=False),
+            drain(big, 100, total, carry=False),
             base,
             "floor: the same with a small backlog",
         )
@@ -166,7 +168,7 @@ class Bench:
         floors.fill(self.db, future.name, self.n(1_000_000), 1, future=True)
         self.table.add(
             "1,000,000 future messages beside",
-            drain(future, 100, total, ride=False),
+            drain(future, 100, total, carry=False),
             base,
             "floor: the same without them",
         )
@@ -184,7 +186,7 @@ def _life(queue: Any, channel: str) -> Any:
     return call
 
 
-def _life_riding(queue: Any, channel: str) -> Any:
+def _life_carrying(queue: Any, channel: str) -> Any:
     before: Any = ()
 
     def call() -> int:
@@ -197,7 +199,7 @@ def _life_riding(queue: Any, channel: str) -> Any:
     return call
 
 
-def run(db: fairlead.Database, table: Table, scale: float) -> None:
+def run(db: fairturn.Database, table: Table, scale: float) -> None:
     bench = Bench(db, table, scale)
     bench.sends()
     bench.receives()

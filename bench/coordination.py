@@ -1,4 +1,4 @@
-"""What coordination costs: events, and how soon a sleeper is woken."""
+"""The cost of events, and how soon a waiting receive gets a message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(bench: Bench) -> None:
 
 
 def events(bench: Bench) -> None:
-    """Sends by 8 clients to a queue with events and to one without, in turns; the best of three."""
+    """8 clients send to a queue with events and to one without, in turns. The best of three."""
     quiet, telling = bench.queue(), bench.queue()
     telling.set(events=True)
     rates: dict[str, float] = {}
@@ -41,7 +41,7 @@ def events(bench: Bench) -> None:
 
 
 def waking(bench: Bench, name: str, other: bool) -> None:
-    """One consumer sleeps in receive(wait=…); messages come one at a time, at odd moments."""
+    """One consumer waits in receive(wait=…), and messages are sent one by one, at random gaps."""
     queue, n = bench.queue(), max(20, int(200 * bench.scale))
     fork = multiprocessing.get_context("fork")
     times = fork.Array("d", n)
@@ -73,6 +73,6 @@ def waking(bench: Bench, name: str, other: bool) -> None:
     waits = sorted(times)
     p50, p95, p99 = (waits[int(n * share)] * 1000 for share in (0.5, 0.95, 0.99))
     bench.table.note(
-        f"a sleeper is woken by {name}, ms: p50 {p50:.1f}, p95 {p95:.1f}, p99 {p99:.1f}"
+        f"a waiting receive is woken by {name}, ms: p50 {p50:.1f}, p95 {p95:.1f}, p99 {p99:.1f}"
     )
     bench.done(queue)

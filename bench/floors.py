@@ -1,7 +1,7 @@
-"""The raw floor: what the database itself can do, on Fairlead's own table with its own indexes.
+"""The raw floor: what the database can do without Fairturn, on Fairturn's table with its indexes.
 
-One channel, one message after the other or batches: lease `batch` ready rows with SKIP LOCKED (where
-there is such a thing), then delete them by primary key; two commits, as receive and ack are.
+There is one channel. Each step leases `batch` ready rows, with SKIP LOCKED where the database has it,
+and then deletes them by primary key: two commits, like receive and ack.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fairlead.sync.database import Database
+from fairturn.sync.database import Database
 
 Rate = float
 CHANNEL = "c0"
 
 
 def connection(db: Database) -> Any:
-    """A plain connection of the same driver and settings, without Fairlead around it."""
+    """A plain connection of the same driver and settings, without Fairturn around it."""
     return db.target.open()
 
 
@@ -25,9 +25,9 @@ def lane_of(db: Database, queue: str) -> int:
     driver = connection(db)
     try:
         if db.target.backend.dialect == "postgresql":
-            return driver.execute("SELECT lane FROM fairlead.queue WHERE name = $1", (queue,))[0][0]
+            return driver.execute("SELECT lane FROM fairturn.queue WHERE name = $1", (queue,))[0][0]
         mark = "%s" if db.target.backend.dialect == "mysql" else "?"
-        return driver.execute(f"SELECT lane FROM fairlead_queue WHERE name = {mark}", (queue,))[0][
+        return driver.execute(f"SELECT lane FROM fairturn_queue WHERE name = {mark}", (queue,))[0][
             0
         ]
     finally:
@@ -35,25 +35,25 @@ def lane_of(db: Database, queue: str) -> int:
 
 
 LEASE = {
-    "postgresql": """UPDATE fairlead.message SET state = 'l', attempts = attempts + 1,
+    "postgresql": """UPDATE fairturn.message SET state = 'l', attempts = attempts + 1,
         deliveries = deliveries + 1, lease_until = due_at + 30000000, lease_no = 1
-      WHERE id = ANY (ARRAY(SELECT id FROM fairlead.message WHERE lane = $1 AND version = 0
+      WHERE id = ANY (ARRAY(SELECT id FROM fairturn.message WHERE lane = $1 AND version = 0
         AND channel = $2 AND state = 'r' ORDER BY rank, due_at, id LIMIT $3 FOR UPDATE SKIP LOCKED))
       RETURNING id, channel, body, attempts, deliveries, lease_until""",
-    "sqlite": """UPDATE fairlead_message SET state = 'l', attempts = attempts + 1,
+    "sqlite": """UPDATE fairturn_message SET state = 'l', attempts = attempts + 1,
         deliveries = deliveries + 1, lease_until = due_at + 30000000
-      WHERE id IN (SELECT id FROM fairlead_message WHERE lane = ?1 AND state = 'r' AND version = 0
+      WHERE id IN (SELECT id FROM fairturn_message WHERE lane = ?1 AND state = 'r' AND version = 0
         AND channel = ?2 ORDER BY rank, due_at, id LIMIT ?3)
       RETURNING id, channel, body, attempts, deliveries, lease_until""",
 }
 DELETE = {
-    "postgresql": "DELETE FROM fairlead.message WHERE id = ANY ($1::text::bigint[])",
-    "sqlite": "DELETE FROM fairlead_message WHERE id IN (SELECT value FROM json_each(?1))",
+    "postgresql": "DELETE FROM fairturn.message WHERE id = ANY ($1::text::bigint[])",
+    "sqlite": "DELETE FROM fairturn_message WHERE id IN (SELECT value FROM json_each(?1))",
 }
 
 
 def receive_ack(db: Database, queue: str, batch: int, total: int) -> Rate:
-    """Messages per second leased and deleted, nothing else."""
+    """Messages per second that are leased and deleted."""
     dialect = db.target.backend.dialect
     driver, lane, got = connection(db), lane_of(db, queue), 0
     step = _mysql if dialect == "mysql" else _returning
@@ -85,7 +85,7 @@ def _returning(driver: Any, dialect: str, lane: int, batch: int) -> int:
 def _mysql(driver: Any, dialect: str, lane: int, batch: int) -> int:
     driver.begin(True)
     rows = driver.execute(
-        "SELECT id, channel, body FROM fairlead_message FORCE INDEX (ready) WHERE lane = %s "
+        "SELECT id, channel, body FROM fairturn_message FORCE INDEX (ready) WHERE lane = %s "
         "AND state = 'r' AND version = 0 AND channel = %s ORDER BY `rank`, due_at, id LIMIT %s "
         "FOR UPDATE SKIP LOCKED",
         (lane, CHANNEL, batch),
@@ -93,13 +93,13 @@ def _mysql(driver: Any, dialect: str, lane: int, batch: int) -> int:
     if rows:
         ids = ",".join(str(row[0]) for row in rows)
         driver.execute(
-            "UPDATE fairlead_message SET state = 'l', attempts = attempts + 1, "
+            "UPDATE fairturn_message SET state = 'l', attempts = attempts + 1, "
             f"deliveries = deliveries + 1, wake_at = due_at + 30000000 WHERE id IN ({ids})",
             (),
         )
     driver.commit()
     if rows:
-        driver.execute(f"DELETE FROM fairlead_message WHERE id IN ({ids})", ())
+        driver.execute(f"DELETE FROM fairturn_message WHERE id IN ({ids})", ())
     return len(rows)
 
 
@@ -127,7 +127,7 @@ def make_table(db: Database) -> None:
 
 
 def insert_one(db: Database, body: bytes) -> Callable[[], Callable[[], None]]:
-    """For each client a connection and a call that inserts and commits one row."""
+    """A function that opens a connection for a client and returns a call, which inserts one row."""
     text = INSERT[db.target.backend.dialect]
 
     def client() -> Callable[[], None]:
@@ -138,7 +138,8 @@ def insert_one(db: Database, body: bytes) -> Callable[[], Callable[[], None]]:
 
 
 def bulk(db: Database, body: bytes, n: int) -> tuple[str, Rate]:
-    """The fastest plain way to load n rows into a table with two indexes: COPY, or many rows."""
+    """Load n rows into a table with two indexes, in the fastest way of the database: its name, and
+    rows per second."""
     dialect, driver = db.target.backend.dialect, connection(db)
     started = time.perf_counter()
     if dialect == "postgresql":
@@ -165,23 +166,23 @@ def bulk(db: Database, body: bytes, n: int) -> tuple[str, Rate]:
 
 
 def fill(db: Database, queue: str, n: int, channels: int = 1, future: bool = False) -> None:
-    """n messages put there by the server itself, as fast as it can."""
+    """Insert n messages with one statement."""
     dialect, lane, driver = db.target.backend.dialect, lane_of(db, queue), connection(db)
     state, shift = ("s", 365 * 86_400 * 1_000_000) if future else ("r", 0)
     due = time.time_ns() // 1000 + shift
     if dialect == "postgresql":
         driver.execute(
-            "INSERT INTO fairlead.message (due_at, created_at, lane, rank, version, json, state, channel, "
+            "INSERT INTO fairturn.message (due_at, created_at, lane, rank, version, json, state, channel, "
             f"body) SELECT {due} + i, {due}, {lane}, 0, 0, 0, '{state}', 'c' || i % {channels}, "
             f"repeat('x', 200)::bytea FROM generate_series(1, {n}) i",
             (),
         )
-        driver.execute("VACUUM ANALYZE fairlead.message", ())
+        driver.execute("VACUUM ANALYZE fairturn.message", ())
     elif dialect == "sqlite":
         driver.begin(True)
         driver.execute(
             "WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < "
-            f"{n}) INSERT INTO fairlead_message (lane, state, version, channel, rank, due_at, created_at, "
+            f"{n}) INSERT INTO fairturn_message (lane, state, version, channel, rank, due_at, created_at, "
             f"json, body) SELECT {lane}, '{state}', 0, 'c' || (i % {channels}), 0, {due} + i, {due}, 0, "
             "CAST(printf('%.*c', 200, 'x') AS BLOB) FROM s",
             (),
@@ -190,7 +191,7 @@ def fill(db: Database, queue: str, n: int, channels: int = 1, future: bool = Fal
     else:
         wake = f"{due} + seq" if future else "0"
         driver.execute(
-            "INSERT INTO fairlead_message (lane, state, version, channel, `rank`, due_at, wake_at, "
+            "INSERT INTO fairturn_message (lane, state, version, channel, `rank`, due_at, wake_at, "
             f"created_at, json, body) SELECT {lane}, '{state}', 0, CONCAT('c', seq MOD {channels}), 0, "
             f"{due} + seq, {wake}, {due}, 0, REPEAT('x', 200) FROM seq_1_to_{n}",
             (),

@@ -1,9 +1,9 @@
-"""The design to beat: one row per channel carries its head and is locked by every operation.
+"""The rival design: each channel has a row with its first message, and every operation locks it.
 
-Three statements per message as LonnyMQ does them (create, dequeue, delete), one message per call,
-with its tables and indexes but without its events and names: a channel's row is made with its first
-message from its policy, carries size, running leases and the head, and goes with its last message.
-Written from its description; not its code.
+It has three statements per message, like LonnyMQ (create, dequeue, delete), one message per call, and
+its tables and indexes, but not its events and names. A channel's row is made from its policy with its
+first message. It holds the size, the running leases and the first message, and is deleted with the
+last one. This was written from LonnyMQ's description, not from its code.
 """
 
 from __future__ import annotations

@@ -8,16 +8,15 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 
 @dataclass
 class Table:
-    """One backend's figures, printed as they come."""
+    """The figures of one backend, printed as they are measured."""
 
     title: str
-    rows: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         print(
@@ -31,18 +30,14 @@ class Table:
             f"| {case}{' (' + note + ')' if note else ''} | {rate:,.0f} | {shown} | {share} |",
             flush=True,
         )
-        self.rows.append(
-            {"case": case, "rate": round(rate), "floor": floor and round(floor), "note": note}
-        )
 
     def note(self, text: str) -> None:
         print(f"| {text} | | | |", flush=True)
-        self.rows.append({"case": text})
 
 
 def clients(make: Callable[[], Callable[[], Any]], n: int, seconds: float) -> float:
-    """Messages per second of n clients at once, each a process with a call of its own, which says
-    how many messages it has done (otherwise: one)."""
+    """Messages per second of n parallel clients. Each is a process with its own call, which returns
+    how many messages it has done (no number: one)."""
     fork = multiprocessing.get_context("fork")
     barrier = fork.Barrier(n + 1)
     counts, errors = fork.Array("q", n), fork.SimpleQueue()
@@ -61,7 +56,7 @@ def clients(make: Callable[[], Callable[[], Any]], n: int, seconds: float) -> fl
             errors.put(f"{type(error).__name__}: {error}")
             barrier.abort()
         counts[i] = done
-        os._exit(0)  # the parent's connections are not ours to close
+        os._exit(0)  # the inherited connections belong to the parent
 
     processes = [fork.Process(target=work, args=(i,)) for i in range(n)]
     for process in processes:
@@ -76,9 +71,9 @@ def clients(make: Callable[[], Callable[[], Any]], n: int, seconds: float) -> fl
     return sum(counts) / (time.perf_counter() - started)
 
 
-def drain(queue: Any, batch: int, total: int, ride: bool) -> float:
-    """Messages per second received and acked by one consumer; `ride`: acks go with the next
-    receive."""
+def drain(queue: Any, batch: int, total: int, carry: bool) -> float:
+    """Messages per second received and acked by one consumer. `carry`: each receive carries the
+    acks of the messages before it."""
     got, before = 0, ()
     started = time.perf_counter()
     while got < total:
@@ -86,7 +81,7 @@ def drain(queue: Any, batch: int, total: int, ride: bool) -> float:
         if not messages:
             break
         got += len(messages)
-        if ride:
+        if carry:
             before = messages
         else:
             queue.ack(messages)

@@ -1,4 +1,4 @@
-"""PostgreSQL with an old snapshot held open: acked rows cannot be cleaned up and pile up in front."""
+"""PostgreSQL beside a long open transaction: VACUUM cannot remove the acked rows, so they pile up."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def run(bench: Bench) -> None:
         ("one channel, limit 1,000", 1, {"max_concurrency": 1_000}),
     ):
         queue = bench.queue(last * 5, channels, **policy)
-        drain(queue, 100, last, ride=True)
+        drain(queue, 100, last, carry=True)
         free = _best(queue, last)
         bench.done(queue)
         queue = bench.queue(total + last * 4, channels, **policy)
         holder = _hold(bench.db)
-        drain(queue, 100, total, ride=True)
+        drain(queue, 100, total, carry=True)
         held = _best(queue, last)
         holder.rollback()
         holder.close()
@@ -35,11 +35,11 @@ def run(bench: Bench) -> None:
 
 
 def _best(queue: Any, n: int) -> float:
-    return max(drain(queue, 100, n, ride=True) for _ in range(3))
+    return max(drain(queue, 100, n, carry=True) for _ in range(3))
 
 
 def _hold(db: Any) -> Any:
     driver = floors.connection(db)
     driver.execute("BEGIN ISOLATION LEVEL REPEATABLE READ", ())
-    driver.execute("SELECT count(*) FROM fairlead.queue", ())
+    driver.execute("SELECT count(*) FROM fairturn.queue", ())
     return driver

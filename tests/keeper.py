@@ -30,12 +30,16 @@ def run_as(user: str | None) -> dict[str, Any]:
     return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
 
 
-def alive(pid: int) -> bool:
+def state(pid: int) -> str:
+    """R, S, T (stopped), Z …; X if there is no such process."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:
-        return False
-    return state not in "ZX"
+        return "X"
+
+
+def alive(pid: int) -> bool:
+    return state(pid) not in "ZX"
 
 
 def _die_with_parent(number: int) -> Callable[[], None]:
@@ -89,7 +93,7 @@ def keep(order: dict[str, Any]) -> None:
     if remove:
         shutil.rmtree(order["directory"], ignore_errors=True)
         for directory in Path(tempfile.gettempdir()).glob(
-            f"fairlead-session-{os.getuid()}-{order['watch']}-*"
+            f"fairturn-session-{os.getuid()}-{order['watch']}-*"
         ):
             if not alive(order["watch"]):
                 shutil.rmtree(directory, ignore_errors=True)

@@ -31,9 +31,7 @@ _PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 def program() -> str:
     found = str(_PROGRAM) if _PROGRAM.exists() else shutil.which("rabbitmq-server")
     if found is None:
-        raise servers.MissingBinary(
-            "RabbitMQ is not installed: apt-get install rabbitmq-server (`make test` does it)"
-        )
+        raise servers.MissingBinary("rabbitmq-server", "rabbitmq-server")
     return found
 
 

@@ -30,8 +30,34 @@ START_SECONDS = 60.0
 TICK = 0.02
 
 
-class MissingBinary(RuntimeError):
-    """A server's program is not installed."""
+class Missing(RuntimeError):
+    """Something is not installed. tests/conftest.py skips the test, and the run ends with one line
+    that names ``install``."""
+
+    def __init__(self, what: str, install: str) -> None:
+        super().__init__(f"{what}: install {install}")
+        self.install = install
+
+
+class MissingBinary(Missing):
+    """A server's program is not installed. With FAIRTURN_REQUIRE_SERVERS the test fails."""
+
+    def __init__(self, name: str, package: str) -> None:
+        super().__init__(f"{name} is not installed, and this test needs a real server", package)
+
+
+_permitted = True
+
+
+def permit(permitted: bool) -> None:
+    """Whether the test that runs now may use servers: whether it has the marker ``server``."""
+    global _permitted
+    _permitted = permitted
+
+
+def check_permitted() -> None:
+    if not _permitted:
+        raise RuntimeError("this test uses a server: it needs the marker `server`")
 
 
 def find_binary(name: str, package: str) -> str:
@@ -42,10 +68,7 @@ def find_binary(name: str, package: str) -> str:
         versions.sort(key=lambda path: [int(n) for n in path.split("/")[4].split(".")])
         found = versions[-1] if versions else None
     if found is None:
-        raise MissingBinary(
-            f"{name} is not installed, and these tests run against real servers: "
-            f"apt-get install {package} (`make test` does it)"
-        )
+        raise MissingBinary(name, package)
     return found
 
 
@@ -126,6 +149,7 @@ class Server:
         settings: dict[str, str] | None = None,
         durable: bool = True,
     ) -> None:
+        check_permitted()
         self.watch = watch or os.getpid()  # the process whose end is also the server's
         self.settings = {**({} if durable else self.lazy), **(settings or {})}
         self.port = 0
@@ -133,7 +157,7 @@ class Server:
         self._keeper: subprocess.Popen[bytes] | None = None
         self.user = self._user()
         place = None if durable else memory_disk()
-        self.directory = Path(tempfile.mkdtemp(prefix=f"fairlead-{self.kind}-", dir=place))
+        self.directory = Path(tempfile.mkdtemp(prefix=f"fairturn-{self.kind}-", dir=place))
         if self.user is not None:
             entry = pwd.getpwnam(self.user)
             os.chown(self.directory, entry.pw_uid, entry.pw_gid)

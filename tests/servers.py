@@ -31,6 +31,7 @@ from tests.keeper import alive
 from tests.server_process import (
     MissingBinary,
     Server,
+    check_permitted,
     find_binary,
     free_port,
     memory_disk,
@@ -219,12 +220,12 @@ def session_directory() -> Path:
     pid = session_pid()
     # With its start time, so that a later process with the same id is another session.
     born = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
-    return Path(tempfile.gettempdir()) / f"fairlead-session-{os.getuid()}-{pid}-{born}"
+    return Path(tempfile.gettempdir()) / f"fairturn-session-{os.getuid()}-{pid}-{born}"
 
 
 def _sweep_old_sessions() -> None:
     """Remove what sessions that were killed could not remove (their servers are gone)."""
-    for path in Path(tempfile.gettempdir()).glob(f"fairlead-session-{os.getuid()}-*-*"):
+    for path in Path(tempfile.gettempdir()).glob(f"fairturn-session-{os.getuid()}-*-*"):
         if not alive(int(path.name.split("-")[3])):
             shutil.rmtree(path, ignore_errors=True)
 
@@ -242,6 +243,7 @@ def _session_lock() -> Iterator[Path]:
 
 def shared(kind: str) -> dict[str, Any]:
     """{"port", "pid", "keeper"} of the session's server of this kind, started if need be."""
+    check_permitted()
     if kind in _known:
         return _known[kind]
     upstream = shared("postgresql")["port"] if kind == "pgbouncer" else 0

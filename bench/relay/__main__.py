@@ -1,4 +1,4 @@
-"""How fast the relay hands over: to SQS (Fairlead's server, moto's), RabbitMQ, another Fairlead.
+"""How fast the relay hands over: to SQS (Fairturn's server, moto's), RabbitMQ, another Fairturn.
 
 python -m bench.relay [--messages 20000] [--rounds 3] [--waiting 1000000] [--source postgresql] [--only sqs,rabbitmq]
     [--ordered 1]  # in so many ordered channels
@@ -19,16 +19,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fairlead
+import fairturn
 from bench.sqs.__main__ import _served
-from fairlead.relay import Relay
-from fairlead.relay.sqs import client_for
+from fairturn.relay import Relay
+from fairturn.relay.sqs.clients import client_for
 from tests import rabbit, servers
 from tests.faults.sqs_crew import Server
 
-NAMES = ("sqs", "moto", "rabbitmq", "fairlead")
+NAMES = ("sqs", "moto", "rabbitmq", "fairturn")
 SETTINGS = {"shared_buffers": "512MB", "max_wal_size": "4GB"}  # fsync stays on
-MOTO_SHARE = 10  # moto gets one in so many messages: it would take for ever
+MOTO_SHARE = 10  # moto gets this part of the messages: it would take too long
 YEAR = 365 * 86_400
 BODY = {"order": 4711, "text": "x" * 80}
 
@@ -37,7 +37,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.relay")
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--waiting", type=int, default=0, help="messages that wait for next year")
+    parser.add_argument(
+        "--waiting", type=int, default=0, help="messages in the queue that are due next year"
+    )
     parser.add_argument("--source", choices=("sqlite", "postgresql", "mysql"), default="postgresql")
     parser.add_argument("--ordered", type=int, default=0, help="in so many ordered channels")
     parser.add_argument("--only", help=f"some of {','.join(NAMES)}")
@@ -80,18 +82,18 @@ def _source(kind: str, directory: Path, ordered: bool) -> Iterator[str]:
                 servers.Postgres(settings=SETTINGS) if kind == "postgresql" else servers.Mysql()
             )
             url = stack.enter_context(server).create_database("source")
-        with fairlead.connect(url) as db:
+        with fairturn.connect(url) as db:
             db.migrate()
-            db.queue("out").create(max_attempts=0, policy=fairlead.Policy(ordered=ordered))
+            db.queue("out").create(max_attempts=0, policy=fairturn.Policy(ordered=ordered))
         yield url
 
 
 @contextlib.contextmanager
 def _place(name: str, directory: Path) -> Iterator[str]:
-    """The address of a broker of that kind."""
+    """Start a broker of that kind: its address."""
     if name == "sqs":
         url = f"sqlite:///{directory}/sqs.db"
-        with fairlead.connect(url) as db:
+        with fairturn.connect(url) as db:
             db.queue("in").create()
         with Server(url) as server:
             yield f"sqs:http://127.0.0.1:{server.port}/000000000000/in"
@@ -106,7 +108,7 @@ def _place(name: str, directory: Path) -> Iterator[str]:
     else:
         with servers.Postgres(settings=SETTINGS) as server:
             url = server.create_database("centre")
-            with fairlead.connect(url) as db:
+            with fairturn.connect(url) as db:
                 db.migrate()
                 db.queue("in").create()
             yield f"{url}#in"
@@ -121,23 +123,23 @@ async def _declare(url: str) -> None:
 
 
 def _wait_for_next_year(url: str, count: int) -> None:
-    with fairlead.connect(url) as db:
+    with fairturn.connect(url) as db:
         for start in range(0, count, 10_000):
             db.queue("out").send_many(
-                fairlead.Send(BODY, delay=YEAR + n)
+                fairturn.Send(BODY, delay=YEAR + n)
                 for n in range(start, min(start + 10_000, count))
             )
 
 
 async def _hand_over(url: str, address: str, count: int, channels: int) -> float:
-    """Messages a second, from the relay's start to the last ack."""
-    from fairlead.relay.addresses import open_destination
+    """Messages per second, from the start of the relay to the last ack."""
+    from fairturn.relay.addresses import open_destination
 
-    db = fairlead.connect_async(url)
+    db = fairturn.connect_async(url)
     queue = db.queue("out")
     for start in range(0, count, 5_000):
         await queue.send_many(
-            fairlead.Send(BODY, channel=str(n % channels) if channels else "")
+            fairturn.Send(BODY, channel=str(n % channels) if channels else "")
             for n in range(start, min(start + 5_000, count))
         )
     acked = (await queue.stats()).acked
@@ -154,10 +156,10 @@ async def _hand_over(url: str, address: str, count: int, channels: int) -> float
 
 
 async def _idle(url: str) -> float:
-    """The share of a core that a relay with nothing to do takes."""
+    """The part of a core that an idle relay uses."""
     from tests.relay.places import Place
 
-    db = fairlead.connect_async(url)
+    db = fairturn.connect_async(url)
     async with Relay(db, {"out": Place(ahead=900)}, schedules=False):
         await asyncio.sleep(2)
         began = time.process_time()

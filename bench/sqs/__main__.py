@@ -1,4 +1,4 @@
-"""The SQS server beside moto's, each in one process, under the same raw HTTP load on loopback.
+"""The SQS server beside moto's: one process each, the same raw HTTP load over loopback.
 
 python -m bench.sqs [--requests 20000] [--connections 64] [--rounds 3] [--waiting 1000000] [--only sqlite,moto]
 """
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fairlead
+import fairturn
 from bench.sqs.load import Result, drive, request
 from tests import servers
 
@@ -30,7 +30,7 @@ NAMES = ("sqlite", "postgresql", "mysql", "moto")
 PHASES = ("SendMessage", "ReceiveMessage(10)", "DeleteMessageBatch(10)")
 BODY = "x" * 100
 SETTINGS = {"shared_buffers": "512MB", "max_wal_size": "4GB"}  # fsync stays on
-MOTO_SHARE = 10  # moto gets one in so many requests: it would take for ever
+MOTO_SHARE = 10  # moto gets this part of the requests: it would take too long
 
 
 def main() -> None:
@@ -115,12 +115,12 @@ async def _round(port: int, queue: str, count: int, connections: int) -> list[Re
 
 @contextlib.contextmanager
 def _served(name: str, waiting: int) -> Iterator[int]:
-    port = _free_port()
+    port = servers.free_port()
     with contextlib.ExitStack() as stack:
         if name == "moto":
             words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
         else:
-            words = [sys.executable, "-m", "fairlead", "serve", "--port", str(port), "--no-access-log",
+            words = [sys.executable, "-m", "fairturn", "serve", "--port", str(port), "--no-access-log",
                      "--db", _database(name, stack, waiting)]  # fmt: skip
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
@@ -139,7 +139,7 @@ def _database(name: str, stack: contextlib.ExitStack, waiting: int) -> str:
         url = stack.enter_context(servers.Postgres(settings=SETTINGS)).create_database("bench")
     else:
         url = stack.enter_context(servers.Mysql()).create_database("bench")
-    with fairlead.connect(url) as db:
+    with fairturn.connect(url) as db:
         db.migrate()
         if waiting:
             queue = db.queue("bench")
@@ -148,12 +148,6 @@ def _database(name: str, stack: contextlib.ExitStack, waiting: int) -> str:
                 queue.send_many([BODY] * 10_000)
             db.maintain()
     return url
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def _await(port: int, process: subprocess.Popen[bytes]) -> None:

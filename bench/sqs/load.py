@@ -1,4 +1,4 @@
-"""A raw HTTP load generator: so many connections, each with one request on its way, no client."""
+"""A raw HTTP load generator: some connections, each with one open request, without an SDK."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class _Connection(asyncio.Protocol):
 
 
 async def drive(port: int, connections: int, supply: Supply, take: Take) -> Result:
-    """Until the supply ends, and every answer is there."""
+    """Send requests until the supply ends, and wait for all answers."""
     result = Result()
     loop = asyncio.get_running_loop()
     finished = asyncio.Event()

@@ -1,6 +1,6 @@
-"""One worker process of each queue drains no-ops from the same PostgreSQL, in turns.
+"""One worker process of each queue runs handlers that do nothing, on the same PostgreSQL, in turns.
 
-python -m bench.workers [--messages 20000] [--only fairlead,pgqueuer,…] [--rounds 3] [--cap 30]
+python -m bench.workers [--messages 20000] [--only fairturn,pgqueuer,…] [--rounds 3] [--cap 30]
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--only", help=f"some of {','.join(entries.NAMES)}")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cap", type=float, default=30.0, help="seconds; slower runs are cut off")
+    parser.add_argument(
+        "--cap", type=float, default=30.0, help="seconds after which a run is stopped"
+    )
     options = parser.parse_args()
     names = set(options.only.split(",")) if options.only else set(entries.NAMES)
     if unknown := names - set(entries.NAMES):
@@ -52,7 +54,7 @@ def main() -> None:
         f"after its rounds {', '.join(f'{load:.1f}' for load in loads[1:])}.\n"
     )
     print(table.markdown(commands, results, options.messages))
-    print(f"\n† cut off after {options.cap:.0f} s; the rate is over what was handled.")
+    print(f"\n† stopped after {options.cap:.0f} s; the rate counts the messages handled by then.")
 
 
 def _progress(turn: int, entry: entries.Entry, outcome: running.Outcome | str) -> None:

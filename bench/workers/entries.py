@@ -1,4 +1,4 @@
-"""Who runs what: one entry is one row of the table."""
+"""The entries: one for each row of the table."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Entry:
 
 
 ENTRIES = (
-    Entry("fairlead", "Fairlead, async handlers", DRAIN, "async", "fairlead_drain"),
-    Entry("fairlead", "Fairlead, sync handlers (threads)", DRAIN, "sync", "fairlead_drain"),
+    Entry("fairturn", "Fairturn, async handlers", DRAIN, "async", "fairturn_drain"),
+    Entry("fairturn", "Fairturn, sync handlers (threads)", DRAIN, "sync", "fairturn_drain"),
     Entry("pgqueuer", "pgqueuer", DRAIN, "async", "pgqueuer_drain"),
     Entry("graphile", "graphile-worker", DRAIN, "async", "graphile.mjs"),
     Entry("pg-boss", "pg-boss", DRAIN, "async", "pgboss.mjs"),
     Entry("procrastinate", "procrastinate", DRAIN, "async", "procrastinate_drain"),
-    Entry("fairlead", "Fairlead, max_concurrency=1", LIMIT, "channels", "fairlead_drain"),
+    Entry("fairturn", "Fairturn, max_concurrency=1", LIMIT, "channels", "fairturn_drain"),
     Entry("pgqueuer", "pgqueuer", LIMIT, "none", ""),
     Entry("graphile", "graphile-worker, named queues", LIMIT, "channels", "graphile.mjs"),
     Entry("pg-boss", "pg-boss, key_strict_fifo", LIMIT, "fifo", "pgboss.mjs"),
@@ -56,7 +56,7 @@ class Command:
 
 
 def commands(names: set[str]) -> dict[Entry, Command | install.Missing]:
-    """Every wanted entry with its command, or with why it cannot run here."""
+    """The entries of these names, each with its command or the reason why it cannot run here."""
     makers: dict[str, Callable[[], install.Installed]] = {
         "pgqueuer": install.python_rivals,
         "procrastinate": install.python_rivals,
@@ -71,8 +71,8 @@ def commands(names: set[str]) -> dict[Entry, Command | install.Missing]:
         if not entry.script:
             found[entry] = install.Missing("has no limit per channel")
             continue
-        if entry.name == "fairlead":
-            found[entry] = _fairlead(entry)
+        if entry.name == "fairturn":
+            found[entry] = _fairturn(entry)
             continue
         make = makers[entry.name]
         if make not in places:
@@ -85,10 +85,10 @@ def commands(names: set[str]) -> dict[Entry, Command | install.Missing]:
     return found
 
 
-def _fairlead(entry: Entry) -> Command:
-    import fairlead
+def _fairturn(entry: Entry) -> Command:
+    import fairturn
 
-    return Command([sys.executable, "-m", f"bench.workers.{entry.script}"], fairlead.__version__)
+    return Command([sys.executable, "-m", f"bench.workers.{entry.script}"], fairturn.__version__)
 
 
 def _rival(entry: Entry, place: install.Installed) -> Command:
@@ -96,6 +96,6 @@ def _rival(entry: Entry, place: install.Installed) -> Command:
     version = place.versions[package]
     if place.folder is None:
         return Command([place.interpreter, "-m", f"bench.workers.{entry.script}"], version)
-    for source in HERE.glob("*.mjs"):  # Node looks for packages next to the script
+    for source in HERE.glob("*.mjs"):  # Node searches for packages beside the script
         shutil.copy(source, place.folder)
     return Command([place.interpreter, str(place.folder / entry.script)], version)

@@ -2,10 +2,10 @@
 //
 // node graphile.mjs fill|drain async|channels URL MESSAGES CAP
 //
-// The preset is the one of its performance page (24 jobs at once, a local queue of 500, completions
+// The preset is the one of its performance page (24 parallel jobs, a local queue of 500, completions
 // and failures batched without delay); NO_LOG_SUCCESS keeps it from logging every job, as its own
 // perfTest does. "channels": a named queue per channel, of which one job runs at a time. There a fetch
-// cannot fill the local queue, and it waits for pollInterval (2 s unless told) before the next one.
+// cannot fill the local queue, and it waits for pollInterval (default: 2 s) before the next one.
 
 import { makeWorkerUtils, run } from "graphile-worker";
 import pg from "pg";

@@ -1,7 +1,7 @@
-"""Rivals, installed outside the project: a throwaway venv and a throwaway npm folder.
+"""Install the rivals outside the project: in a venv and an npm folder.
 
-They live in $XDG_CACHE_HOME/fairlead-bench (~/.cache/fairlead-bench) and are used again by the next
-run. A change of what is wanted makes a new folder.
+They are in $XDG_CACHE_HOME/fairturn-bench (~/.cache/fairturn-bench), and the next run uses them
+again. If the list of packages changes, a new folder is made.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ NODE_PACKAGE = "node-{system}-{machine}@24"  # npm's build of Node, where the in
 
 
 class Missing(Exception):
-    """A rival cannot be run here; the message says why."""
+    """A rival cannot run here; the text says why."""
 
 
 @dataclass(frozen=True)
 class Installed:
-    """The interpreter to run a rival with, and the folder its script must stand in (npm)."""
+    """The interpreter of a rival, and the folder in which its script must be (npm)."""
 
     interpreter: str
     folder: Path | None
@@ -45,7 +45,7 @@ class Installed:
 
 def cache() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "fairlead-bench"
+    return Path(base) / "fairturn-bench"
 
 
 def python_rivals() -> Installed:

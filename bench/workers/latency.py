@@ -1,8 +1,8 @@
-"""How soon a handler starts: when nothing else is to do, and beside a tenant with a long queue.
+"""How soon a handler starts: on an idle worker, and beside a tenant with many messages.
 
 python -m bench.workers.latency [--messages 200] [--backlog 100000] [--quiet 100]
 
-Times are from before the send, in another process, to the handler's first line.
+Times are from before the send, which another process does, to the handler's first line.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import fairlead
+import fairturn
 from bench.workers.entries import ROOT
 from tests import servers
 
 SLOTS = 8
-WORK = 0.001  # seconds a handler of the busy queue takes
+WORK = 0.001  # seconds that a handler of the busy queue takes
 IDLE_GAPS = (0.02, 0.2)
 QUIET_GAPS = (0.08, 0.12)
 PERCENTILES = (0.5, 0.95, 0.99)
@@ -41,7 +41,7 @@ def main() -> None:
         send(url, int(n), case)
         return
     print(
-        f"Fairlead {fairlead.__version__} on PostgreSQL, fsync on; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; "
+        f"Fairturn {fairturn.__version__} on PostgreSQL, fsync on; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; "
         "ms from the send to the handler's start.\n\n| case | p50 | p95 | p99 | most |\n|---|--:|--:|--:|--:|"
     )
     server = servers.Postgres(settings=SETTINGS)
@@ -60,7 +60,7 @@ def main() -> None:
             done = app.db.queue("work").stats()
             if not done.ready:
                 raise RuntimeError(
-                    "the backlog was gone before the quiet tenant's last message: use a longer --backlog"
+                    "the backlog ended before the quiet tenant's last message: use a longer --backlog"
                 )
             rate = done.acked / (time.perf_counter() - started)
             report(
@@ -71,8 +71,8 @@ def main() -> None:
             app.close()
 
 
-def idle_app(url: str) -> tuple[fairlead.App, list[float]]:
-    app, waits = fairlead.App(url, pool_size=4), list[float]()
+def idle_app(url: str) -> tuple[fairturn.App, list[float]]:
+    app, waits = fairturn.App(url, pool_size=4), list[float]()
 
     @app.task(queue="work", name="work")
     async def work(sent: float) -> None:
@@ -83,9 +83,9 @@ def idle_app(url: str) -> tuple[fairlead.App, list[float]]:
     return app, waits
 
 
-def busy_app(url: str, kind: str) -> tuple[fairlead.App, list[float]]:
-    """A quiet tenant's message carries when it was sent; the busy one's carries 0."""
-    app, waits = fairlead.App(url, pool_size=4), list[float]()
+def busy_app(url: str, kind: str) -> tuple[fairturn.App, list[float]]:
+    """`sent` is the time of the send in the quiet tenant's messages, and 0 in the busy tenant's."""
+    app, waits = fairturn.App(url, pool_size=4), list[float]()
 
     def channel(sent: float, **_: Any) -> str:
         return "quiet" if sent else "busy"
@@ -112,15 +112,15 @@ def busy_app(url: str, kind: str) -> tuple[fairlead.App, list[float]]:
     return app, waits
 
 
-def fill(app: fairlead.App, backlog: int) -> None:
+def fill(app: fairturn.App, backlog: int) -> None:
     task = app.tasks["work"]
     for start in range(0, backlog, 10_000):
         task.send_many([{"sent": 0.0}] * min(10_000, backlog - start))
 
 
 def send(url: str, n: int, case: str) -> None:
-    """The other process: n sends at odd moments."""
-    make: Callable[[], tuple[fairlead.App, list[float]]] = (
+    """In the other process: n sends at random gaps."""
+    make: Callable[[], tuple[fairturn.App, list[float]]] = (
         (lambda: idle_app(url)) if case == "idle" else (lambda: busy_app(url, "async"))
     )
     task = make()[0].tasks["work"]
@@ -131,7 +131,7 @@ def send(url: str, n: int, case: str) -> None:
 
 
 async def observe(
-    app: fairlead.App, waits: list[float], url: str, case: str, n: int, *, slots: int
+    app: fairturn.App, waits: list[float], url: str, case: str, n: int, *, slots: int
 ) -> None:
     async with app.worker(concurrency=slots) as worker:
         while not worker.ready:

@@ -1,4 +1,4 @@
-"""One run of one entry: a fresh database, filled by one process, drained by another."""
+"""One run of one entry: a new database, filled by one process and drained by another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import psycopg
 from bench.workers.entries import ROOT, Command, Entry
 from tests.servers import Postgres
 
-SPARE = 60.0  # seconds beyond the cap that starting and the last line may take
+SPARE = 60.0  # seconds for start and end, in addition to the cap
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -34,7 +34,7 @@ class Outcome:
 def run(
     server: Postgres, entry: Entry, command: Command, messages: int, cap: float
 ) -> Outcome | str:
-    """The figures, or what went wrong."""
+    """The figures, or an error."""
     name = f"bench_{entry.key.replace('-', '_')}"
     url = server.create_database(name)
     arguments = [entry.case, url, str(messages), str(cap)]
@@ -58,7 +58,7 @@ def run(
 
 
 def _settle(url: str) -> None:
-    """Statistics as a running system has them, and no checkpoint in the middle of a run."""
+    """Update the statistics, and avoid a checkpoint during the run."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("VACUUM ANALYZE")
         connection.execute("CHECKPOINT")
@@ -116,12 +116,12 @@ def _drain(
 
 
 def cpu_seconds(postmaster: int) -> float:
-    """CPU time of a PostgreSQL server so far: its living processes and those it has buried."""
+    """The CPU time of a PostgreSQL server so far, with its ended processes."""
     total = 0.0
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
-        with contextlib.suppress(OSError):  # it ended while we looked
+        with contextlib.suppress(OSError):  # the process has ended meanwhile
             fields = Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()
             if int(entry) == postmaster:
                 total += sum(map(int, fields[11:15]))
@@ -132,4 +132,4 @@ def cpu_seconds(postmaster: int) -> float:
 
 def _last(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "it said nothing"
+    return lines[-1][:200] if lines else "no output"

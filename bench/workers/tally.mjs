@@ -1,4 +1,4 @@
-// What a Node worker reports of its drain; tally.py says what each figure means.
+// The report of a Node worker on its drain; tally.py explains the figures.
 
 const FIRST = 1000;
 const CHANNELS = 1000;
@@ -13,14 +13,13 @@ export class Tally {
     this.cap = cap;
     this.count = 0;
     this.first = 0;
-    this.last = 0;
     this.order = [];
     this.running = new Map();
     this.overlaps = 0;
     this.all = new Promise((resolve) => (this.end = resolve));
   }
 
-  // A no-op handler ran: its start is its end.
+  // Note that a handler ran that does nothing.
   handled() {
     if (this.count === 0) this.begin();
     this.done();
@@ -47,13 +46,10 @@ export class Tally {
 
   done() {
     this.count += 1;
-    if (this.count === this.messages) {
-      this.last = performance.now();
-      this.end();
-    }
+    if (this.count === this.messages) this.end();
   }
 
-  // Wait for the last handler and its acknowledgement, or the cap; print; end the process.
+  // Wait for the last handler and its ack, or until the cap. Then print, and end the process.
   async finish(remaining) {
     let capped = false;
     const cap = new Promise((resolve) =>
@@ -76,7 +72,6 @@ export class Tally {
     const figures = {
       handled: this.count,
       seconds: (now - this.first) / 1000,
-      handler_seconds: ((this.last || now) - this.first) / 1000,
       client_cpu: (cpu.user + cpu.system) / 1e6,
       capped,
     };
@@ -85,7 +80,7 @@ export class Tally {
       figures.overlaps = this.overlaps;
     }
     console.log(JSON.stringify(figures));
-    // Our connections live until the parent has read PostgreSQL's clock.
+    // Keep our connections until the parent has read PostgreSQL's CPU time.
     process.stdin.once("data", () => process.exit(0));
     process.stdin.once("end", () => process.exit(0));
   }

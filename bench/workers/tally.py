@@ -1,7 +1,7 @@
-"""What a Python worker reports of its drain; `tally.mjs` is the same for Node.
+"""The report of a Python worker on its drain; `tally.mjs` is the same for Node.
 
-Two lines go to standard output: {"event": "started"} at the first handler's start, so that the
-parent can look at PostgreSQL's CPU clock, and one line of figures at the end.
+It prints two lines: {"event": "started"} when the first handler starts, so that the parent can read
+PostgreSQL's CPU time, and a line of figures at the end.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 
 FIRST = 1000  # deliveries among which the channels are counted
 CHANNELS = 1000
-LOOK = 0.001  # seconds between looks at what is left, after the last handler
+LOOK = 0.001  # seconds between two checks for unfinished messages, after the last handler
 
 
 class Tally:
-    """Counts handlers; make it inside the event loop that waits for `finish`."""
+    """Counts handlers. Make it in the event loop that awaits `finish`."""
 
     def __init__(self, messages: int, cap: float) -> None:
         self.messages = messages
@@ -31,14 +31,13 @@ class Tally:
         self._all = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._first = 0.0
-        self._last = 0.0
         self._cpu = 0.0
         self._order: list[str] = []
         self._running: Counter[str] = Counter()
         self._overlaps = 0
 
     def handled(self) -> None:
-        """A no-op handler ran: its start is its end."""
+        """Note that a handler ran that does nothing."""
         n = next(self._count)
         if n == 0:
             self._begin()
@@ -46,7 +45,7 @@ class Tally:
             self._end()
 
     def enter(self, channel: str) -> None:
-        """A handler of a channel starts; on the event loop only."""
+        """Note that a handler of a channel starts. Only for handlers in the event loop."""
         if not self._first:
             self._begin()
         if len(self._order) < FIRST:
@@ -65,15 +64,11 @@ class Tally:
         print(json.dumps({"event": "started"}), flush=True)
 
     def _end(self) -> None:
-        self._last = time.perf_counter()
         self._loop.call_soon_threadsafe(self._all.set)
 
     async def finish(self, remaining: Callable[[], Awaitable[int]]) -> None:
-        """Wait for the last handler and its acknowledgement, or the cap; print; end the process.
-
-        The process ends without a shutdown: how long a worker takes to stop is not measured, and
-        the database is dropped.
-        """
+        """Wait for the last handler and its ack, or until the cap. Then print, and end the process
+        without a shutdown: stopping is not measured, and the database is dropped."""
         capped = False
         try:
             async with asyncio.timeout(self.cap):
@@ -88,18 +83,17 @@ class Tally:
         figures: dict[str, Any] = {
             "handled": next(self._count),
             "seconds": now - self._first,
-            "handler_seconds": (self._last or now) - self._first,
             "client_cpu": time.process_time() - self._cpu,
             "capped": capped,
         }
         if self._order:
             figures |= {"distinct": len(set(self._order)), "overlaps": self._overlaps}
         print(json.dumps(figures), flush=True)
-        sys.stdin.readline()  # our connections live until the parent has read PostgreSQL's clock
+        sys.stdin.readline()  # keep our connections until the parent has read PostgreSQL's CPU time
         os._exit(0)
 
 
 def channel_of(i: int, messages: int) -> str:
-    """Arrival order: all messages of channel 0, then of channel 1, … A FIFO queue serves 50
-    channels in its first 1,000 deliveries when there are 20 of each."""
+    """The channel of message i: all of channel 0 come first, then all of channel 1, … With 20
+    messages in each, a FIFO queue serves 50 channels in its first 1,000 deliveries."""
     return f"c{i * CHANNELS // messages}"

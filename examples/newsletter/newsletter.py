@@ -28,13 +28,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-import fairlead
-from fairlead import Backoff, Context
+import fairturn
+from fairturn import Backoff, Context
 
 URL = os.environ.get("DATABASE_URL", "sqlite:///newsletter.db")
 MAILS = Path(os.environ.get("MAILS", "mails.jsonl"))  # stands for a mail server
 
-app = fairlead.App(URL, name="newsletter")
+app = fairturn.App(URL, name="newsletter")
 
 
 # --- tasks --------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def setup() -> None:
     for name in ("publishing", "reports"):
         app.db.queue(name).create()
     # No customer may keep more than two connections to the mail server busy.
-    app.db.queue("mail").create(policy=fairlead.Policy(max_concurrency=2))
+    app.db.queue("mail").create(policy=fairturn.Policy(max_concurrency=2))
     columns = "newsletter TEXT, email TEXT, at TEXT, PRIMARY KEY (newsletter, email)"
     with engine.begin() as connection:
         connection.execute(text(f"CREATE TABLE IF NOT EXISTS subscriber ({columns})"))

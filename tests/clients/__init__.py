@@ -1,1 +1,1 @@
-"""Clients as they come from their registries, against ``fairlead serve`` as a process."""
+"""Clients as they come from their registries, against ``fairturn serve`` as a process."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests import tiers
 from tests.clients.serving import BACKENDS, ENVIRONMENT, Harbour, Served
 
 
@@ -23,7 +24,13 @@ def session_things(request: pytest.FixtureRequest, harbour: Harbour) -> None:
     harbour.served(request.node.callspec.params["served"])
 
 
-@pytest.fixture(params=BACKENDS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every client on every database; `make test` takes one for each test."""
+    if "served" in metafunc.fixturenames:
+        metafunc.parametrize("served", tiers.one_of_each(metafunc, BACKENDS), indirect=True)
+
+
+@pytest.fixture
 def served(
     request: pytest.FixtureRequest,
     harbour: Harbour,

@@ -10,7 +10,7 @@ import boto3
 import httpx
 from botocore.config import Config
 
-import fairlead
+import fairturn
 from tests import servers
 from tests.server.serve_programs import SECONDS, Program
 
@@ -20,9 +20,9 @@ ACCOUNT = "123456789012"
 KEY_ID = "AKIDCLIENTS"
 SECRET = "between/us+two="  # with characters that must be escaped in a URL
 KEY = {
-    "FAIRLEAD_KEY_CLIENTS_ID": KEY_ID,
-    "FAIRLEAD_KEY_CLIENTS_SECRET": SECRET,
-    "FAIRLEAD_KEY_CLIENTS_ACCOUNT": ACCOUNT,
+    "FAIRTURN_KEY_CLIENTS_ID": KEY_ID,
+    "FAIRTURN_KEY_CLIENTS_SECRET": SECRET,
+    "FAIRTURN_KEY_CLIENTS_ACCOUNT": ACCOUNT,
 }
 # What every AWS SDK finds by itself; nothing of the user's own configuration is looked at.
 ENVIRONMENT = {
@@ -107,7 +107,7 @@ class Harbour:
     def served(self, backend: str) -> Served:
         if backend not in self._open:
             url = self.database(backend)
-            with fairlead.connect(url) as db:
+            with fairturn.connect(url) as db:
                 db.migrate()
             self._open[backend] = Served(backend, url)
         return self._open[backend]

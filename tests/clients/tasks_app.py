@@ -1,13 +1,13 @@
-"""The application of test_both_ways.py: ``fairlead worker tests.clients.tasks_app:app``."""
+"""The application of test_both_ways.py: ``fairturn worker tests.clients.tasks_app:app``."""
 
 from __future__ import annotations
 
 import os
 
-import fairlead
-from fairlead import Context
+import fairturn
+from fairturn import Context
 
-app = fairlead.App(os.environ["CLIENTS_DATABASE"])
+app = fairturn.App(os.environ["CLIENTS_DATABASE"])
 
 
 @app.task(queue="bw-greetings", name="greet")

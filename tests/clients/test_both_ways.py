@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import fairlead
+import fairturn
 from tests.clients.serving import Served
 from tests.clients.test_boto3 import ATTRIBUTES, BINARY, counts, receive
 from tests.server.serve_programs import program, wait_for
@@ -27,7 +27,7 @@ def test_boto3_calls_a_task_and_gets_its_answer(served: Served) -> None:
             QueueUrl=url,
             MessageBody='{"name": "Jörg", "times": 2}',
             MessageAttributes={
-                "Fairlead.Type": {"DataType": "String", "StringValue": "greet"},
+                "Fairturn.Type": {"DataType": "String", "StringValue": "greet"},
                 "lang": {"DataType": "String", "StringValue": "de"},
             },
         )
@@ -55,7 +55,7 @@ def test_boto3_calls_a_task_and_gets_its_answer(served: Served) -> None:
     }
     # A channel is a group, also one whose name SQS would have refused.
     assert message["Attributes"] == {"MessageGroupId": "Jörg"}
-    with fairlead.connect(served.database) as db:
+    with fairturn.connect(served.database) as db:
         left = db.queue("bw-greetings").stats()
         assert (left.ready, left.leased, left.dead) == (0, 0, 0)
     quarrels = [line for line in worker.logged() if line["level"] not in ("INFO", "DEBUG")]
@@ -65,7 +65,7 @@ def test_boto3_calls_a_task_and_gets_its_answer(served: Served) -> None:
 def test_the_library_sends_and_boto3_receives(served: Served, sqs: Any) -> None:
     bodies = ["text €", {"a": [1, None]}, b"utf-8 \xe2\x82\xac", BINARY, 7]
     shown = ["text €", '{"a":[1,null]}', "utf-8 €", b64encode(BINARY).decode(), "7"]
-    with fairlead.connect(served.database) as db:
+    with fairturn.connect(served.database) as db:
         queue = db.queue("bw-library")
         queue.create(lease=45)
         for body in bodies:
@@ -84,7 +84,7 @@ def test_the_library_sends_and_boto3_receives(served: Served, sqs: Any) -> None:
             "s": {"DataType": "String", "StringValue": "x"},
         }
         sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-    with fairlead.connect(served.database) as db:
+    with fairturn.connect(served.database) as db:
         assert db.queue("bw-library").stats().leased == 0
 
 
@@ -94,7 +94,7 @@ def test_boto3_sends_and_the_library_receives(served: Served, sqs: Any) -> None:
         sqs.send_message(
             QueueUrl=url, MessageBody=body, MessageAttributes=ATTRIBUTES, MessageGroupId="tenant"
         )
-    with fairlead.connect(served.database) as db:
+    with fairturn.connect(served.database) as db:
         messages = db.queue("bw-sdk").receive(10, wait=20)
         assert [message.body for message in messages] == ["plain", {"a": [1, 2]}, "{not json"]
         for message in messages:

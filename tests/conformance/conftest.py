@@ -1,28 +1,26 @@
-"""The suite's fixtures: a door for every way in, and queues that belong to one test."""
+"""The suite's fixtures: a door for every variant, and queues that belong to one test."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import fairlead
-from tests import servers
+import fairturn
+from tests import servers, tiers
 from tests.conformance import yours
 from tests.conformance.door import (
     ONE_WRITER,
-    WAYS,
+    VARIANTS,
     Clock,
     Door,
     GroupDoor,
     QueueDoor,
-    Way,
+    Variant,
     unique,
 )
 from tests.conformance.scheduling import ScheduleDoor
@@ -48,11 +46,11 @@ class Doors:
 
     def door(self, text: str) -> Door:
         if text not in self.open:
-            way = Way.of(text)
-            door = Door(way, self.url(way.backend), Clock(), self.loop)
-            if way.backend not in self.migrated:
+            variant = Variant.of(text)
+            door = Door(variant, self.url(variant.backend), Clock(), self.loop)
+            if variant.backend not in self.migrated:
                 door.migrate()
-                self.migrated.add(way.backend)
+                self.migrated.add(variant.backend)
             door.warm_up()
             self.open[text] = door
         return self.open[text]
@@ -74,9 +72,9 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
 def _check_quiet(door: Door) -> None:
     """No task is running, no connection is out of the pool or inside a transaction."""
     if tasks := asyncio.all_tasks(door.loop):  # one that was told to end may still be ending
-        door.loop.run_until_complete(asyncio.wait(tasks, timeout=5))
+        door.loop.run_until_complete(asyncio.wait(tasks, timeout=30))
     assert not asyncio.all_tasks(door.loop)
-    runner = getattr(door.inner.runner, "_sync", door.inner.runner)
+    runner = getattr(door.inner._runner, "_sync", door.inner._runner)
     pool = runner._pool
 
     def out() -> int:
@@ -85,7 +83,7 @@ def _check_quiet(door: Door) -> None:
             opened = pool._size - pool._free._value + len(pool._idle)
         return opened - len(pool._idle)
 
-    deadline = time.monotonic() + 5  # a wait that is over may still be looking a last time
+    deadline = time.monotonic() + 30  # a wait that is over may still be looking a last time
     while out() and time.monotonic() < deadline:
         time.sleep(0.001)
     assert out() == 0, "a connection was not given back"
@@ -99,19 +97,19 @@ def _check_quiet(door: Door) -> None:
             assert not connection.server_status & 1
 
 
-class Databases(dict[str, fairlead.Database]):
+class Databases(dict[str, fairturn.Database]):
     """A plain Database per backend, with the database's clock, as users have it; and a table of
-    the user's own next to Fairlead's."""
+    the user's own next to Fairturn's."""
 
     def __init__(self, doors: Doors) -> None:
         self.doors = doors
 
-    def __missing__(self, backend: str) -> fairlead.Database:
+    def __missing__(self, backend: str) -> fairturn.Database:
         url = self.doors.url(backend)
-        database = self[backend] = fairlead.connect(url)
+        database = self[backend] = fairturn.connect(url)
         database.migrate()
         # As many connections as threads of a test may need, so that none looks like a leak.
-        pool = database.runner._pool
+        pool = database._runner._pool
         for driver in [pool.acquire() for _ in range(min(pool._size, 4))]:
             pool.release(driver)
         list(database.events(timeout=0))  # starts what wakes those who wait
@@ -144,51 +142,31 @@ def session_things(request: pytest.FixtureRequest, doors: Doors, databases: Data
             databases[value].queues()
 
 
-# An async door calls the operations that the sync one calls, so these ways show little that others
-# do not, and each test in four takes them. FAIRLEAD_WAYS=all: all do (`make ways`); embedded: no
-# servers, and all of SQLite's but one are rare (`make check`).
-CHOICE = os.environ.get("FAIRLEAD_WAYS", "usual")
-RARE_WAYS = {
-    "all": set[str](),
-    "usual": {way for way in WAYS if "-async-" in way} - {"sqlite-async-own"},
-    "embedded": set(WAYS) - {"sqlite-sync-own"},
-}[CHOICE]
-if CHOICE == "embedded":
-    WAYS = [way for way in WAYS if not way.startswith(("postgresql", "mysql"))]
-
-
-def _ways(test: str) -> list[str]:
-    rarely = zlib.crc32(test.encode()) % 4 == 0
-    return [way for way in WAYS if rarely or way not in RARE_WAYS]
-
-
-# Bad arguments are refused before a connection is taken: every backend once, and one async door.
-FEW_WAYS = [way for way in WAYS if way.endswith("-sync-own") or way == "sqlite-async-own"]
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "few_ways: by one way in per backend is enough")
-    config.addinivalue_line("markers", "yours: only in your transaction")
-    config.addinivalue_line("markers", "writers: in your transaction, while others write")
+def _backend(variant: str) -> str:
+    return Variant.of(variant).backend
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "db" in metafunc.fixturenames and not hasattr(metafunc.module, "db"):
-        ways = _ways(metafunc.definition.name)
-        if metafunc.definition.get_closest_marker("few_ways"):
-            ways = FEW_WAYS
-        elif metafunc.definition.get_closest_marker("yours"):
-            ways = [way for way in WAYS if way.endswith("-yours")]
-        elif metafunc.definition.get_closest_marker("writers"):
-            ways = [
-                way for way in WAYS if way.endswith("-yours") and not way.startswith(ONE_WRITER)
-            ]
-        metafunc.parametrize("db", ways, indirect=True)
+    """Every test runs in every variant; `make test` takes one of each backend."""
+    if "db" not in metafunc.fixturenames or hasattr(metafunc.module, "db"):
+        return
+    marked = metafunc.definition.get_closest_marker
+    variants = VARIANTS
+    if marked("few_variants"):
+        # Bad arguments are refused before a connection is taken.
+        variants = [one for one in VARIANTS if one.endswith("-sync-own")]
+        variants.append("sqlite-async-own")
+    elif marked("yours") or marked("writers"):
+        variants = [one for one in VARIANTS if one.endswith("-yours")]
+        if marked("writers"):
+            variants = [one for one in variants if not one.startswith(ONE_WRITER)]
+    chosen = tiers.one_of_each(metafunc, variants, _backend)
+    metafunc.parametrize("db", chosen, indirect=True)
 
 
 @pytest.fixture
 def db(request: pytest.FixtureRequest, doors: Doors, session_things: None) -> Iterator[Door]:
-    """A door, by every way in; the test's queues are dropped after it."""
+    """A door, in every variant; the test's queues are dropped after it."""
     door = doors.door(request.param)
     door.clock.reset()
     door.made = []  # type: ignore[attr-defined]

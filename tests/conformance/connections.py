@@ -25,7 +25,7 @@ def mysql_arguments(url: str) -> dict[str, Any]:
 
 class Sqlite:
     def __init__(self, url: str) -> None:
-        self.connection = sqlite3.connect(sqlite_path(url), isolation_level=None, timeout=5)
+        self.connection = sqlite3.connect(sqlite_path(url), isolation_level=None, timeout=30)
 
     def begin(self) -> None:
         self.connection.execute("BEGIN IMMEDIATE")

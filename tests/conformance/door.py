@@ -1,7 +1,7 @@
-"""One door for the suite: it looks like the sync facade and drives any of the four ways in.
+"""One door for the suite: it looks like the sync facade and drives any of the variants.
 
-``sync``/``async``: through ``fairlead.connect`` or, on a private event loop, ``connect_async``.
-``own``/``yours``: on Fairlead's connections, or each call in a transaction on the user's
+``sync``/``async``: through ``fairturn.connect`` or, on a private event loop, ``connect_async``.
+``own``/``yours``: on Fairturn's connections, or each call in a transaction on the user's
 connection, which is committed after the call and rolled back if it raises.
 """
 
@@ -16,17 +16,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import fairlead
-from fairlead.sync import waiting
-from fairlead.testing.memory import Memory
-from fairlead.values import moment
+import fairturn
+from fairturn.core.values import moment
+from fairturn.execution.sync import wait_hub
+from fairturn.testing.memory import Memory
 from tests.conformance import connections
 
-waiting.LINGER = 0.01  # or every test that waits would wait for its thread to end
+wait_hub.LINGER = 0.01  # or every test that waits would wait for its thread to end
 SECOND = 1_000_000
 START = 1_900_000_000 * SECOND  # March 2030; every test starts here
 
-# Which ways in a backend has. The one place where a capability is declared: sqlite3 has no async
+# Which variants a backend has. The one place where a capability is declared: sqlite3 has no async
 # connection that a user could bring, and the model has no connections at all.
 MODES: dict[str, list[str]] = {
     "memory": ["sync-own", "async-own"],
@@ -34,7 +34,7 @@ MODES: dict[str, list[str]] = {
     "postgresql": ["sync-own", "async-own", "sync-yours", "async-yours"],
     "mysql": ["sync-own", "async-own", "sync-yours", "async-yours"],
 }
-WAYS = [f"{backend}-{mode}" for backend, modes in MODES.items() for mode in modes]
+VARIANTS = [f"{backend}-{mode}" for backend, modes in MODES.items() for mode in modes]
 
 # Which of them have a second writer while you have a transaction open.
 ONE_WRITER = ("memory", "sqlite")
@@ -67,15 +67,15 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Way:
-    """One of WAYS, taken apart."""
+class Variant:
+    """One of VARIANTS, taken apart."""
 
     backend: str
     door: str
     whose: str
 
     @classmethod
-    def of(cls, text: str) -> Way:
+    def of(cls, text: str) -> Variant:
         return cls(*text.split("-"))
 
     @property
@@ -98,32 +98,34 @@ def _unwrap(value: Any) -> Any:
 class Door:
     """Looks like a sync Database."""
 
-    def __init__(self, way: Way, url: str, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
-        self.way = way
+    def __init__(
+        self, variant: Variant, url: str, clock: Clock, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.variant = variant
         self.url = url
         self.clock = clock
         self.loop = loop
         self.memory: Memory | None = None
-        if way.backend == "memory":
+        if variant.backend == "memory":
             self.memory = Memory(clock)
             self.inner: Any = self._look_at(self.memory)
-        elif way.is_async:
-            self.inner = fairlead.connect_async(url, clock=clock)
+        elif variant.is_async:
+            self.inner = fairturn.connect_async(url, clock=clock)
         else:
-            self.inner = fairlead.connect(url, clock=clock)
+            self.inner = fairturn.connect(url, clock=clock)
         self._connection: Any = None
 
     # --- running -----------------------------------------------------------------------------
     def wait(self, value: Any) -> Any:
-        return self.loop.run_until_complete(value) if self.way.is_async else value
+        return self.loop.run_until_complete(value) if self.variant.is_async else value
 
     def warm_up(self) -> None:
         """Open what lives as long as the Database: connections for a test and its background, and
         what wakes those who wait."""
-        runner = getattr(self.inner.runner, "_sync", self.inner.runner)
+        runner = getattr(self.inner._runner, "_sync", self.inner._runner)
         pool = runner._pool
         self.queues()
-        if self.way.yours:
+        if self.variant.yours:
             self.connection()
         drivers = [self._now(pool.acquire()) for _ in range(min(pool._size, 4))]
         for driver in drivers:
@@ -136,10 +138,12 @@ class Door:
     def connection(self) -> Any:
         """The user's connection. All tests have the same: a new one reads the schema anew."""
         if self._connection is None:
-            if self.way.is_async:
-                self._connection = self.wait(connections.ASYNC[self.way.backend]().open(self.url))
+            if self.variant.is_async:
+                self._connection = self.wait(
+                    connections.ASYNC[self.variant.backend]().open(self.url)
+                )
             else:
-                self._connection = connections.SYNC[self.way.backend](self.url)
+                self._connection = connections.SYNC[self.variant.backend](self.url)
         return self._connection
 
     def rest(self) -> None:
@@ -175,15 +179,15 @@ class Door:
             self.wait(connection.rollback())
 
     def do(self, target: Any, name: str, args: Any = (), kwargs: Any = None) -> Any:
-        """target.name(*args, **kwargs) by this way in."""
+        """target.name(*args, **kwargs) in this variant."""
         args = [_unwrap(item) for item in args]
         kwargs = {key: _unwrap(value) for key, value in (kwargs or {}).items()}
-        if not (self.way.yours and hasattr(target, "using")):
+        if not (self.variant.yours and hasattr(target, "using")):
             return self.wait(getattr(target, name)(*args, **kwargs))
         with self.transaction() as connection:
             bound = target.using(connection)
             value = self.wait(getattr(bound, name)(*args, **kwargs))
-        if name == "extend" and isinstance(target, fairlead.Message):
+        if name == "extend" and isinstance(target, fairturn.Message):
             target._row = bound._row  # what the copy learned
         return value
 
@@ -200,7 +204,7 @@ class Door:
     def settled(self) -> None:
         """Groups that are complete have closed: our own calls see to it, after a call in your
         transaction maintenance does (§12.10)."""
-        if self.way.yours:
+        if self.variant.yours:
             self.maintain()
 
     def events(self, queue: Any = None, *, timeout: float | None = 0, **options: Any) -> Events:
@@ -210,13 +214,13 @@ class Door:
         async def collect() -> list[Any]:
             return [event async for event in found]
 
-        events = Events(self.wait(collect()) if self.way.is_async else found)
+        events = Events(self.wait(collect()) if self.variant.is_async else found)
         events.cursor = found.cursor
         return events
 
     @contextmanager
     def batch(self) -> Iterator[Any]:
-        if not self.way.yours:
+        if not self.variant.yours:
             with self.inside(self.inner.batch()) as batch:
                 yield batch
             return
@@ -229,7 +233,7 @@ class Door:
     @contextmanager
     def inside(self, manager: Any) -> Iterator[Any]:
         """``with`` or ``async with``."""
-        if not self.way.is_async:
+        if not self.variant.is_async:
             with manager as entered:
                 yield entered
             return
@@ -254,18 +258,18 @@ class Door:
 
     def forget(self) -> None:
         """A consumer without memory, as after a restart."""
-        self.inner.core.memories.clear()
+        self.inner._core.consumers.clear()
 
     def another(self) -> Door:
         """A second, independent client of the same database."""
-        door = Door(self.way, self.url, self.clock, self.loop)
+        door = Door(self.variant, self.url, self.clock, self.loop)
         if self.memory is not None:
             door.memory = self.memory
             door.inner = self._look_at(self.memory)
         return door
 
     def _look_at(self, memory: Memory) -> Any:
-        return memory.connect_async() if self.way.is_async else memory.connect()
+        return memory.connect_async() if self.variant.is_async else memory.connect()
 
     def close(self) -> None:
         self.rest()
@@ -323,7 +327,7 @@ class Background:
         self.door = door
         self._value: Any = None
         self._error: BaseException | None = None
-        if door.way.is_async:
+        if door.variant.is_async:
             self._task = door.loop.create_task(call())
         else:
             self._thread = threading.Thread(target=self._run, args=[call])
@@ -339,19 +343,19 @@ class Background:
         """Go on once it has come so far; it must not have ended before."""
         while not condition():
             assert not self.ended, "it ended too early"
-            if self.door.way.is_async:
+            if self.door.variant.is_async:
                 self.door.wait(asyncio.sleep(0.001))
             else:
                 time.sleep(0.001)
 
     @property
     def ended(self) -> bool:
-        if self.door.way.is_async:
+        if self.door.variant.is_async:
             return self._task.done()
         return not self._thread.is_alive()
 
     def result(self) -> Any:
-        if self.door.way.is_async:
+        if self.door.variant.is_async:
             return self.door.wait(self._task)
         self._thread.join()
         if self._error is not None:
@@ -386,7 +390,7 @@ class ChannelDoor:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             door = self.queue.door
-            if not door.way.yours:
+            if not door.variant.yours:
                 return door.wait(getattr(self.inner, name)(*args, **kwargs))
             with door.transaction() as connection:
                 channel = self.queue.inner.using(connection).channel(self.name)
@@ -461,12 +465,14 @@ def counts(queue: Any) -> dict[str, int]:
 def totals(queue: Any) -> dict[str, int]:
     """The totals of stats() that are not 0."""
     stats = queue.stats()
-    return {name: getattr(stats, name) for name in fairlead.values.COUNTERS if getattr(stats, name)}
+    return {
+        name: getattr(stats, name) for name in fairturn.core.values.COUNTERS if getattr(stats, name)
+    }
 
 
 def told(message: Any) -> dict[str, Any]:
     """What a group's work learns about its group, without the name."""
-    found = message.headers["fairlead.group"]
+    found = message.headers["fairturn.group"]
     return {key: value for key, value in found.items() if key != "name"}
 
 

@@ -32,7 +32,7 @@ def at(text: str) -> datetime:
 
 def told(message: Any) -> Any:
     """What a message learns about its schedule."""
-    return message.headers["fairlead.schedule"]
+    return message.headers["fairturn.schedule"]
 
 
 def ticks(messages: Any) -> list[str]:

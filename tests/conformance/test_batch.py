@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import ChannelFull, DuplicateKey, InvalidArgument, InvalidName, QueueNotFound, Send
+from fairturn import ChannelFull, DuplicateKey, InvalidArgument, InvalidName, QueueNotFound, Send
 from tests.conformance.door import bodies, counts, drain, totals, unique
 
 
@@ -166,7 +166,7 @@ def test_many_sends(db, make):
     assert [counts(queue) for queue in queues] == [{"ready": 200}] * 3
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 def test_broken_batches(db, queue):
     with pytest.raises(InvalidName), db.batch() as batch:
         batch.queue("")

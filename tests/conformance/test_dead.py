@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import MessageLeased, QueueNotFound, Send
+from fairturn import MessageLeased, QueueNotFound, Send
 from tests.conformance.door import bodies, channels, counts, drain, ids, totals
 
 

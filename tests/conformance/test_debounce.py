@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import InvalidArgument, Send
+from fairturn import InvalidArgument, Send
 from tests.conformance.door import counts
 
 
@@ -129,7 +129,7 @@ def test_debounce_in_a_group(db, queue, clock):
     assert queue.one().body == 2
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 @pytest.mark.parametrize(
     "options",
     [

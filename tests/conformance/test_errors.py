@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-import fairlead
-from fairlead import InvalidArgument, InvalidBody, InvalidName, Send, UsageError
-from fairlead.limits import HEADERS_BYTES
+import fairturn
+from fairturn import InvalidArgument, InvalidBody, InvalidName, Send, UsageError
+from fairturn.core.limits import HEADERS_BYTES
 
-pytestmark = pytest.mark.few_ways
+pytestmark = pytest.mark.few_variants
 
 NAIVE = datetime(2030, 1, 1)
 LOOP: list[object] = []
@@ -109,8 +109,8 @@ BAD_CALLS = {
     "set lease to none": lambda q: q.set(lease=None),
     "set a negative retention": lambda q: q.set(retention=-1),
     "set max_attempts to text": lambda q: q.set(max_attempts="5"),
-    "set a bad backoff": lambda q: q.set(backoff=fairlead.Backoff(1, 0, 1)),
-    "set a fractional backoff": lambda q: q.set(backoff=fairlead.Backoff(1, 1.5, 1)),
+    "set a bad backoff": lambda q: q.set(backoff=fairturn.Backoff(1, 0, 1)),
+    "set a fractional backoff": lambda q: q.set(backoff=fairturn.Backoff(1, 1.5, 1)),
     "policy: concurrency 0": lambda q: q.channel("c").set_policy(max_concurrency=0),
     "policy: burst 0": lambda q: q.channel("c").set_policy(burst=0),
     "policy: weight 0": lambda q: q.channel("c").set_policy(weight=0),
@@ -176,15 +176,15 @@ def test_bad_database_calls(db):
 
 @pytest.mark.parametrize("text", ["Robert'); --", "%s", "{}", "$1", "\\"])
 def test_error_texts_survive_hostile_names(db, queue, text):
-    with pytest.raises(fairlead.QueueNotFound, match="no queue is called"):
+    with pytest.raises(fairturn.QueueNotFound, match="no queue is called"):
         db.queue(f"nobody {text}").send(1)
     queue.send(1, key=text)
-    with pytest.raises(fairlead.DuplicateKey) as caught:
+    with pytest.raises(fairturn.DuplicateKey) as caught:
         queue.send(2, key=text)
     assert caught.value.keys == [text]
     queue.channel(text).set_policy(max_size=1)
     queue.send(3, channel=text)
-    with pytest.raises(fairlead.ChannelFull) as full:
+    with pytest.raises(fairturn.ChannelFull) as full:
         queue.send(4, channel=text)
     assert full.value.channel == text
 
@@ -192,11 +192,11 @@ def test_error_texts_survive_hostile_names(db, queue, text):
 def test_an_error_in_a_call_leaves_the_door_usable(queue):
     queue.send(1, key="k")
     for _ in range(15):  # more often than a pool has connections
-        with pytest.raises(fairlead.DuplicateKey):
+        with pytest.raises(fairturn.DuplicateKey):
             queue.send(2, key="k")
     message = queue.one()
     message.ack()
     for _ in range(15):
-        with pytest.raises(fairlead.LeaseLost):
+        with pytest.raises(fairturn.LeaseLost):
             message.ack()
     assert queue.send(3, key="k").created

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead import InvalidArgument, QueueNotFound, Send
+from fairturn import InvalidArgument, QueueNotFound, Send
 from tests.conformance.door import drain, unique
 
 DAY = 86_400
@@ -326,7 +326,7 @@ def test_following_what_happens(db, heard):
     """A reader that waits gets what is committed after it began."""
     first = heard.send(1)
     found = db.inner.events(heard.name, after="", timeout=30)
-    step = found.__anext__ if db.way.is_async else found.__next__
+    step = found.__anext__ if db.variant.is_async else found.__next__
     assert db.wait(step()).id == first
     follower = db.background(step)
     second = heard.send(2)
@@ -374,7 +374,7 @@ def test_events_older_than_a_day_are_deleted(db, heard, clock):
     maintained(db)
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 def test_broken_arguments(db, heard):
     with pytest.raises(QueueNotFound):
         db.events(unique("nowhere"), after="")

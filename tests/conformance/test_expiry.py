@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import LeaseLost, MessageNotFound
+from fairturn import LeaseLost, MessageNotFound
 from tests.conformance.door import bodies, counts, totals
 
 

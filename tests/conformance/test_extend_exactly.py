@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import InvalidArgument, LeaseLost
+from fairturn import InvalidArgument, LeaseLost
 from tests.conformance.door import bodies, counts, ids, totals
 from tests.conformance.looks import receiver
 
@@ -154,7 +154,7 @@ def test_a_waiting_receive_is_woken(db, queue, monkeypatch):
     assert ids(waiting.result()) == [message.id]
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 @pytest.mark.parametrize("exact", ["yes", None, 2])
 def test_exact_is_true_or_false(queue, exact):
     queue.send(1)

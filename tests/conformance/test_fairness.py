@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from fairlead import Policy, Send
+from fairturn import Policy, Send
 from tests.conformance.door import bodies, channels, drain
 
 

@@ -1,4 +1,4 @@
-"""Fetchq's acceptance cases (REFERENCE §7), in Fairlead's words.
+"""Fetchq's acceptance cases (REFERENCE §7), in Fairturn's words.
 
 subject = key, document = message, planned = scheduled, pending = ready, active = leased,
 completed = done, killed = dead; pick = receive, reject = fail, append/push = send,
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import BodyTooLarge, DuplicateKey, InvalidName, LeaseLost, QueueNotFound, Send
+from fairturn import BodyTooLarge, DuplicateKey, InvalidName, LeaseLost, QueueNotFound, Send
 from tests.conformance.door import bodies, counts, drain, ids, totals, unique
 
 

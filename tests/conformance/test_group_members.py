@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import BodyTooLarge, DuplicateKey, InvalidArgument, InvalidName, QueueNotFound, Send
+from fairturn import BodyTooLarge, DuplicateKey, InvalidArgument, InvalidName, QueueNotFound, Send
 from tests.conformance.door import bodies, counts, drain, gauges, told, totals, unique
 
 DAY = 86_400
@@ -338,7 +338,7 @@ def test_the_queue_of_a_group_must_exist(db):
     assert group.status() is None
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 @pytest.mark.parametrize("name", ["", "x" * 256, "a\0b", "\ud800"])
 def test_broken_group_names(db, queue, name):
     with pytest.raises(InvalidName):
@@ -347,7 +347,7 @@ def test_broken_group_names(db, queue, name):
         queue.send(1, group=name)
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 def test_broken_group_arguments(db, queue):
     with pytest.raises(InvalidArgument):
         db.group("g", queue.name, on_dead="explode")
@@ -383,9 +383,9 @@ def test_a_works_own_headers_survive(db, queue, grouped, headers):
     queue.one().ack()
     db.settled()
     [message] = drain(queue)
-    group_said = message.headers["fairlead.group"]
+    group_said = message.headers["fairturn.group"]
     assert group_said["outcome"] == "ended"
-    assert message.headers == {**headers, "fairlead.group": group_said}
+    assert message.headers == {**headers, "fairturn.group": group_said}
 
 
 def test_starting_again_does_not_end_it_again(db, queue, grouped):

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import LeaseLost, Send
+import fairturn
+from fairturn import LeaseLost, Send
 from tests.conformance.connections import SYNC
 from tests.conformance.door import ONE_WRITER, unique
 
@@ -24,21 +24,21 @@ def backend(request: Any, session_things: None) -> str:
 
 
 @pytest.fixture
-def db(backend: str, doors: Any) -> Iterator[fairlead.Database]:
-    with fairlead.connect(doors.url(backend), pool_size=CLIENTS + 2) as database:
+def db(backend: str, doors: Any) -> Iterator[fairturn.Database]:
+    with fairturn.connect(doors.url(backend), pool_size=CLIENTS + 2) as database:
         yield database
 
 
 @pytest.fixture
-def clients(doors: Any, backend: str) -> Iterator[list[fairlead.Database]]:
-    opened = [fairlead.connect(doors.url(backend), pool_size=2) for _ in range(CLIENTS)]
+def clients(doors: Any, backend: str) -> Iterator[list[fairturn.Database]]:
+    opened = [fairturn.connect(doors.url(backend), pool_size=2) for _ in range(CLIENTS)]
     yield opened
     for database in opened:
         database.close()
 
 
 @pytest.fixture
-def queue(db: fairlead.Database) -> Iterator[fairlead.Queue]:
+def queue(db: fairturn.Database) -> Iterator[fairturn.Queue]:
     queue = db.queue(unique())
     queue.create(lease=60)
     yield queue
@@ -80,7 +80,7 @@ def test_concurrent_last_acks_send_one_end_work(db, queue, clients):
         status = group.status()
         assert (status.sent, status.done) == (CLIENTS, CLIENTS)
         [work] = queue.receive(5)
-        assert (work.body, work.headers["fairlead.group"]["done"]) == ("end", CLIENTS)
+        assert (work.body, work.headers["fairturn.group"]["done"]) == ("end", CLIENTS)
         work.ack()
         assert queue.stats().total == 0
 
@@ -114,7 +114,7 @@ def test_members_that_add_members_are_never_overtaken(db, queue, clients):
     group.start()
     total = 6 * (1 + 2 + 4 + 8)
 
-    def work(client: fairlead.Database) -> list[Any]:
+    def work(client: fairturn.Database) -> list[Any]:
         mine = client.queue(queue.name)
         done: list[Any] = []
         while group.status().state == "running":
@@ -135,7 +135,7 @@ def test_members_that_add_members_are_never_overtaken(db, queue, clients):
     status = group.status()
     assert (status.state, status.sent, status.done) == ("ended", total, total)
     [end] = queue.receive(5)
-    assert (end.body, end.headers["fairlead.group"]["sent"]) == ("end", total)
+    assert (end.body, end.headers["fairturn.group"]["sent"]) == ("end", total)
     assert queue.stats().total == 1
 
 

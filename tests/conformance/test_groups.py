@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import LeaseLost, Send
+from fairturn import LeaseLost, Send
 from tests.conformance.door import bodies, counts, drain, gauges, told, totals, unique
 
 # --- rsqueue --------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_the_end_work_reads_the_counts_from_its_headers(db, make, grouped):
     assert (message.body, message.type, message.group) == ({"sum": 1}, "t", None)
     assert message.headers == {
         "mine": 1,
-        "fairlead.group": {
+        "fairturn.group": {
             "name": group.name,
             "outcome": "ended",
             "sent": 5,
@@ -371,7 +371,7 @@ def test_a_client_that_never_met_a_group_may_end_one(db, queue, grouped):
 
 def test_receives_alone_end_what_their_sweeps_ended(db, make, grouped, clock):
     """Without maintenance: the sweep kills the last member, a later receive gives the end work."""
-    if db.way.backend == "mysql" and db.way.yours:
+    if db.variant.backend == "mysql" and db.variant.yours:
         pytest.skip("nothing is settled inside your transaction there (§12.10)")
     queue = make(max_attempts=1, lease=5)
     group = grouped(queue, end="end")

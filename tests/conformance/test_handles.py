@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import InvalidArgument, LeaseLost, UsageError
+from fairturn import InvalidArgument, LeaseLost, UsageError
 from tests.conformance.door import bodies, counts, ids, totals
 
 VERBS = {
@@ -21,6 +21,7 @@ VERBS = {
 UNKNOWN = (
     *("channel", "raw", "body", "headers", "key", "version", "type", "priority", "due_at"),
     *("created_at", "attempts", "memo", "ordered", "lease_until", "recovered", "group"),
+    *("origin", "first_delivered_at"),
 )
 
 
@@ -139,7 +140,7 @@ def test_a_group_that_this_client_has_not_met_ends_with_the_next_sweep(db, queue
     assert group.status().state == "ended"
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 @pytest.mark.parametrize(
     ("id", "delivery"),
     [("1", 1), (-1, 1), (2**63, 1), (None, 1), (1, 0), (1, 2**31), (1, "1"), (1, True), (1, 1.0)],

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from fairlead import MessageNotFound, Policy, Send
+from fairturn import MessageNotFound, Policy, Send
 from tests.conformance.door import bodies, counts, ids, totals, unique
 
 # --- stats --------------------------------------------------------------------------------------

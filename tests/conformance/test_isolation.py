@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import DuplicateKey, InvalidArgument, LeaseLost, Send, UnsafeTransaction
+import fairturn
+from fairturn import DuplicateKey, InvalidArgument, LeaseLost, Send, UnsafeTransaction
 from tests import servers
 from tests.conformance.connections import sqlite_path
 from tests.conformance.door import unique
@@ -28,7 +28,7 @@ def backend(request: Any) -> str:
 
 
 @pytest.fixture
-def queue(backend: str, session_things: None, databases: Any) -> Iterator[fairlead.Queue]:
+def queue(backend: str, session_things: None, databases: Any) -> Iterator[fairturn.Queue]:
     queue = databases[backend].queue(unique())
     queue.create()
     yield queue
@@ -44,11 +44,12 @@ def test_an_unknown_class_is_told_how_to_write_a_driver(queue):
         queue.using(Stranger())
     text = str(caught.value)
     assert "Stranger" in text
-    assert "fairlead_driver = True" in text
+    assert "fairturn_driver = True" in text
     assert "def execute(self, text, params)" in text
     assert "psycopg" in text
 
 
+@pytest.mark.server
 def test_an_async_connection_of_postgres_or_our_own_at_the_sync_door(queue, doors, backend):
     other = next((k for k in KINDS if k.backend == backend and k.is_async), None)
     if other is None:
@@ -62,11 +63,12 @@ def test_an_async_connection_of_postgres_or_our_own_at_the_sync_door(queue, door
 
 
 def test_the_sync_connection_at_the_async_door(doors, backend, queue):
-    database = fairlead.connect_async(doors.url(backend))
+    database = fairturn.connect_async(doors.url(backend))
     with plain(backend, doors.url(backend)) as mine, pytest.raises(TypeError, match="connect"):
         database.queue("q").using(mine.connection)
 
 
+@pytest.mark.server
 def test_postgres_and_the_others_refuse_each_other(queue, doors, backend):
     other = "postgresql" if backend != "postgresql" else "sqlite"
     with plain(other, doors.url(other)) as mine, pytest.raises(InvalidArgument, match=other):
@@ -76,7 +78,7 @@ def test_postgres_and_the_others_refuse_each_other(queue, doors, backend):
 class TenLines:
     """The recipe of the error message, for any DB-API connection."""
 
-    fairlead_driver = True
+    fairturn_driver = True
     can_copy = False
 
     def __init__(self, connection: Any, dialect: str) -> None:
@@ -97,8 +99,8 @@ class TenLines:
 
 def test_a_hand_written_driver_of_ten_lines_works(queue, doors, backend):
     if backend == "sqlite":
-        # What fairlead.drivers.sqlite does for a connection it knows.
-        from fairlead.drivers.sqlite import register
+        # What fairturn.drivers.sqlite does for a connection it knows.
+        from fairturn.drivers.sqlite import register
     with plain(backend, doors.url(backend)) as mine:
         if backend == "sqlite":
             register(mine.connection)
@@ -161,6 +163,7 @@ def test_10_01_promote_at_other_isolation_levels(queue, doors, backend, level):
     assert queue.promote(900) == 1
 
 
+@pytest.mark.server
 def test_10_01_our_own_sessions_on_postgres_are_read_committed_whatever_the_default(doors):
     """A server whose default is stricter must not matter."""
     url = servers.postgres_url("strict")
@@ -170,7 +173,7 @@ def test_10_01_our_own_sessions_on_postgres_are_read_committed_whatever_the_defa
             "'repeatable read'"
         )
         mine.commit()
-    with fairlead.connect(url) as database:
+    with fairturn.connect(url) as database:
         database.migrate()
         queue = database.queue("q")
         queue.create()
@@ -183,7 +186,7 @@ def test_10_01_our_own_sessions_on_postgres_are_read_committed_whatever_the_defa
 def test_10_03_sqlite_a_transaction_that_read_first_is_refused(queue, doors, operation):
     queue.send_many([0, 1])
     [message] = queue.receive()
-    connection = sqlite3.connect(sqlite_path(doors.url("sqlite")), isolation_level=None, timeout=5)
+    connection = sqlite3.connect(sqlite_path(doors.url("sqlite")), isolation_level=None, timeout=30)
     try:
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM person").fetchall()
@@ -311,10 +314,11 @@ def test_an_open_receive_blocks_no_other_receive(queue, doors, backend):
 # --- through a pooler ---------------------------------------------------------------------------
 
 
+@pytest.mark.server
 def test_postgres_behind_pgbouncer_in_transaction_mode():
     servers.postgres_url("bounced")
     url = servers.pgbouncer_url("bounced")
-    with fairlead.connect(url, prepare=False) as database:
+    with fairturn.connect(url, prepare=False) as database:
         assert database.migrate()
         queue = database.queue("q")
         queue.create()
@@ -339,12 +343,13 @@ def test_postgres_behind_pgbouncer_in_transaction_mode():
         assert queue.stats().acked == 60
 
 
+@pytest.mark.server
 def test_postgres_behind_pgbouncer_with_your_connection():
     import psycopg
 
     servers.postgres_url("bounced2")
     url = servers.pgbouncer_url("bounced2")
-    with fairlead.connect(url, prepare=False) as database:
+    with fairturn.connect(url, prepare=False) as database:
         database.migrate()
         queue = database.queue("q")
         queue.create()

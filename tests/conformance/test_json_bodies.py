@@ -1,4 +1,4 @@
-"""fairlead.Json: a body that is encoded already goes byte for byte (semantics §1.3)."""
+"""fairturn.Json: a body that is encoded already goes byte for byte (semantics §1.3)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fairlead import BodyTooLarge, Json, Send
+from fairturn import BodyTooLarge, Json, Send
 from tests.conformance.door import bodies
 
 TEXTS = (

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import DuplicateKey, MessageLeased, Send
-from tests.conformance.door import bodies, counts, drain, totals
+from fairturn import DuplicateKey, MessageLeased, Send
+from fairturn.backends import base
+from fairturn.backends.keys import KEY_OUTCOMES
+from fairturn.core.values import STATE_CODES
+from fairturn.operations.sends import OUTCOMES
+from tests.conformance.door import bodies, counts, drain, totals, unique
 
 CONFLICTS = ("error", "ignore", "replace")
 
@@ -36,7 +40,46 @@ def _dead(queue):
     return sent
 
 
+def _held(queue):
+    return queue.send("old", key="k", group=unique())
+
+
+def _nobody(queue):
+    return 0
+
+
 TAKEN = [_waiting_ready, _waiting_scheduled, _leased, _done]
+HOLDERS = {
+    None: _nobody,
+    "h": _held,
+    "s": _waiting_scheduled,
+    "r": _waiting_ready,
+    "l": _leased,
+    "d": _done,
+    "x": _dead,
+}
+
+
+@pytest.mark.parametrize("together", [False, True])  # MySQL sends one message by another way
+@pytest.mark.parametrize("on_conflict", CONFLICTS)
+@pytest.mark.parametrize("state", HOLDERS)
+def test_a_key_has_the_outcome_of_the_table(queue, state, on_conflict, together):
+    assert HOLDERS.keys() == KEY_OUTCOMES.keys()
+    holder = HOLDERS[state](queue)
+    assert state is None or STATE_CODES[queue.get(id=holder).state] == state
+    outcome = KEY_OUTCOMES[state][on_conflict[0]]
+    sends = [Send("new", key="k", on_conflict=on_conflict)]
+    sends += [Send("other", key="other")] if together else []
+    if outcome == base.CONFLICT:
+        with pytest.raises(DuplicateKey):
+            queue.send_many(sends)
+        assert queue.get(key="k").id == holder
+        return
+    sent = queue.send_many(sends)[0]
+    assert sent.outcome == OUTCOMES[outcome]
+    assert (sent == holder) is (outcome != base.SENT)
+    changed = outcome in (base.SENT, base.REPLACED)
+    assert queue.get(key="k").body == ("new" if changed else "old")
 
 
 @pytest.mark.parametrize("on_conflict", CONFLICTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import LeaseLost
+from fairturn import LeaseLost
 from tests.conformance.door import counts, ids, totals
 
 VERBS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import Send
+from fairturn import Send
 from tests.conformance.door import bodies, channels
 
 
@@ -45,7 +45,7 @@ def test_without_arguments_the_limit_is_lifted(queue):
 
 
 def test_set_limit_leaves_the_default_policy_alone(queue):
-    from fairlead import Policy
+    from fairturn import Policy
 
     queue.set(policy=Policy(max_concurrency=2, weight=3))
     queue.set_limit(max_concurrency=9)

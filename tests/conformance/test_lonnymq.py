@@ -1,4 +1,4 @@
-"""LonnyMQ's acceptance cases (REFERENCE §2, §7), in Fairlead's words.
+"""LonnyMQ's acceptance cases (REFERENCE §2, §7), in Fairturn's words.
 
 create = send, dequeue = receive, delete = ack, numAttempts = deliveries, isUnlocked = recovered,
 dequeueAt = due_at, state = memo, heartbeat = extend, releaseIntervalMs = rate.
@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from fairlead import ChannelFull, LeaseLost, Policy, Send
+from fairturn import ChannelFull, LeaseLost, Policy, Send
 from tests.conformance.door import bodies, channels, counts
 
 

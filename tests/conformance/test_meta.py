@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import InvalidArgument, InvalidBody, QueueNotFound
+from fairturn import InvalidArgument, InvalidBody, QueueNotFound
 from tests.conformance.door import ids
 
 NASTY = {
@@ -119,7 +119,7 @@ def test_it_is_nothing_to_the_messages(make):
 
 
 def test_a_set_that_is_rolled_back_changes_nothing(make, db):
-    if not db.way.yours:
+    if not db.variant.yours:
         return
     queue = make(meta={"a": 1})
     with db.rolled_back() as connection:
@@ -130,7 +130,7 @@ def test_a_set_that_is_rolled_back_changes_nothing(make, db):
 # --- mistakes -----------------------------------------------------------------------------------
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 @pytest.mark.parametrize("wrong", [[], [("a", 1)], "a", b"{}", 1, True])
 def test_only_a_mapping_will_do(queue, wrong):
     with pytest.raises(InvalidArgument, match="meta must be a dict"):
@@ -139,20 +139,20 @@ def test_only_a_mapping_will_do(queue, wrong):
         queue.create(meta=wrong)
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 def test_keys_are_strings(queue):
     with pytest.raises(InvalidArgument, match="keys of meta"):
         queue.set(meta={1: 2})
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 @pytest.mark.parametrize("wrong", [object(), b"x", float("nan"), "\ud800"])
 def test_only_json_will_do(queue, wrong):
     with pytest.raises(InvalidBody, match="meta"):
         queue.set(meta={"a": wrong})
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 def test_too_large(queue):
     for large in (sized(LIMIT + 1), {"é" * (LIMIT // 2): 1}):
         with pytest.raises(InvalidArgument, match=r"meta has .* at most 65,536"):
@@ -160,7 +160,7 @@ def test_too_large(queue):
     assert queue.settings().meta == {}
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 def test_of_an_unknown_queue(db):
     with pytest.raises(QueueNotFound):
         db.queue("no such queue").set(meta={"a": 1})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import InvalidArgument, InvalidName, LeaseLost, Policy, QueueNotFound, Send
+from fairturn import InvalidArgument, InvalidName, LeaseLost, Policy, QueueNotFound, Send
 from tests.conformance.door import bodies, counts, drain, ids, totals, unique
 from tests.conformance.looks import LONG, receiver
 
@@ -332,7 +332,7 @@ def test_an_unknown_source_is_an_error(db, queue):
         assert caught.value.queue == "no such queue"
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 def test_bad_arguments(queue, other):
     with pytest.raises(InvalidArgument, match="itself"):
         queue.move(queue.name)

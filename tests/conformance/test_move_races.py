@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import Send
+import fairturn
+from fairturn import Send
 from tests.conformance.door import unique
 from tests.conformance.test_concurrency import BACKENDS, together
 from tests.conformance.yours import plain
@@ -26,15 +26,15 @@ def backend(request: Any, session_things: None) -> str:
 
 
 @pytest.fixture
-def clients(doors: Any, backend: str) -> Iterator[list[fairlead.Database]]:
-    opened = [fairlead.connect(doors.url(backend), pool_size=2) for _ in range(CLIENTS)]
+def clients(doors: Any, backend: str) -> Iterator[list[fairturn.Database]]:
+    opened = [fairturn.connect(doors.url(backend), pool_size=2) for _ in range(CLIENTS)]
     yield opened
     for database in opened:
         database.close()
 
 
 @pytest.fixture
-def queues(clients: list[fairlead.Database]) -> Iterator[tuple[fairlead.Queue, fairlead.Queue]]:
+def queues(clients: list[fairturn.Database]) -> Iterator[tuple[fairturn.Queue, fairturn.Queue]]:
     both = clients[0].queue(unique("from")), clients[0].queue(unique("to"))
     for queue in both:
         queue.create(lease=60)
@@ -43,7 +43,7 @@ def queues(clients: list[fairlead.Database]) -> Iterator[tuple[fairlead.Queue, f
         queue.drop()
 
 
-def empty(queue: fairlead.Queue, to: str | None, limit: int) -> int:
+def empty(queue: fairturn.Queue, to: str | None, limit: int) -> int:
     """Move until nothing is left; how many."""
     total = 0
     while moved := queue.move(to, limit=limit):
@@ -85,7 +85,7 @@ def test_beside_consumers_every_message_is_in_one_place(queues, clients):
     source, target = queues
     source.send_many([Send(n, channel=f"c{n % 5}") for n in range(TOTAL)])
 
-    def consume(database: fairlead.Database) -> list[int]:
+    def consume(database: fairturn.Database) -> list[int]:
         mine = database.queue(source.name)
         got: list[int] = []
         empty = 0
@@ -117,7 +117,7 @@ def test_two_queues_into_each_other(queues, clients):
     left.send_many(list(range(TOTAL)))
     right.send_many(list(range(TOTAL, 2 * TOTAL)))
 
-    def shove(database: fairlead.Database, source: str, to: str) -> None:
+    def shove(database: fairturn.Database, source: str, to: str) -> None:
         for _ in range(20):
             database.queue(source).move(to, limit=20)
 

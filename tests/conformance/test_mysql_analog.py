@@ -1,4 +1,4 @@
-"""The MySQL SQS analog's acceptance cases (REFERENCE §4, §7), in Fairlead's words.
+"""The MySQL SQS analog's acceptance cases (REFERENCE §4, §7), in Fairturn's words.
 
 put_message = send, get_message = receive(1), delete_message = cancel(force=True) or ack,
 max_read_cnt = max_attempts, invisibility_time = the message's lease.

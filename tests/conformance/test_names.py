@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairlead import InvalidName, Send
+from fairturn import InvalidName, Send
 from tests.conformance.door import channels, drain, unique
 
 NAMES = {
@@ -88,14 +88,14 @@ BROKEN = {
 }
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 @pytest.mark.parametrize("broken", BROKEN)
 def test_broken_queue_names(db, broken):
     with pytest.raises(InvalidName):
         db.queue(BROKEN[broken])
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 @pytest.mark.parametrize("broken", BROKEN)
 def test_broken_channels(queue, broken):
     with pytest.raises(InvalidName):
@@ -105,7 +105,7 @@ def test_broken_channels(queue, broken):
     assert queue.stats().total == 0
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 @pytest.mark.parametrize("broken", [name for name in BROKEN if name != "none"])
 def test_broken_keys_and_types(queue, broken):
     name = BROKEN[broken]
@@ -155,7 +155,6 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 
 @settings(
     max_examples=20,
-    deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead import (
+from fairturn import (
     BodyTooLarge,
     ChannelFull,
     DuplicateKey,
@@ -306,8 +306,8 @@ def rows(db: Any) -> int:
     if db.memory is not None:
         state = db.memory.model._state
         return sum(len(q.remembered) for q in state.queues.values()) + sum(state.forgotten)
-    table = "fairlead.remembered" if db.way.backend == "postgresql" else "fairlead_remembered"
-    with plain(db.way.backend, db.url) as mine:
+    table = "fairturn.remembered" if db.variant.backend == "postgresql" else "fairturn_remembered"
+    with plain(db.variant.backend, db.url) as mine:
         [(count,)] = mine.execute(f"SELECT count(*) FROM {table}")
         mine.commit()
     return count
@@ -351,10 +351,10 @@ def test_maintenance_is_bounded(db, make, clock):
     assert rows(db) == before
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 def test_names_in_constant_use_do_not_pile_up(db, queue, clock):
     """Without maintenance: what is forgotten is swept by the way, on MySQL every now and then."""
-    n = 520 if db.way.backend == "mysql" else 30
+    n = 520 if db.variant.backend == "mysql" else 30
     before = rows(db)
     for i in range(n):
         queue.send(i, once=f"n{i}", once_for=1)
@@ -366,7 +366,7 @@ def test_names_in_constant_use_do_not_pile_up(db, queue, clock):
 # --- arguments ----------------------------------------------------------------------------------
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 @pytest.mark.parametrize(
     "options",
     [
@@ -387,7 +387,7 @@ def test_broken_arguments(queue, options):
     assert queue.stats().total == 0
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 @pytest.mark.parametrize("name", ["", "x" * 256, "€" * 86, "a\0b", "\ud800", 7, b"x"])
 def test_broken_names(queue, name):
     with pytest.raises(InvalidName):
@@ -396,7 +396,7 @@ def test_broken_names(queue, name):
         queue.send_many([Send(1, once=name)])
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 def test_a_groups_work_has_no_name(db, queue, grouped):
     with pytest.raises(InvalidArgument, match="once"):
         grouped(queue, end=Send(1, once="x"))

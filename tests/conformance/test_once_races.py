@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,9 +15,10 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import ChannelFull, DatabaseBusy, DuplicateKey, Policy, Send
+import fairturn
+from fairturn import ChannelFull, DatabaseBusy, DuplicateKey, Policy, Send
 from tests.conformance.door import unique
+from tests.conformance.locks import PATIENCE, until_waiting
 from tests.conformance.test_concurrency import together
 from tests.conformance.yours import Mine, plain
 
@@ -33,13 +33,13 @@ def backend(request: Any, session_things: None) -> str:
 
 
 @pytest.fixture
-def db(backend: str, doors: Any) -> Iterator[fairlead.Database]:
-    with fairlead.connect(doors.url(backend), pool_size=CLIENTS + 2) as database:
+def db(backend: str, doors: Any) -> Iterator[fairturn.Database]:
+    with fairturn.connect(doors.url(backend), pool_size=CLIENTS + 2) as database:
         yield database
 
 
 @pytest.fixture
-def queue(db: fairlead.Database) -> Iterator[fairlead.Queue]:
+def queue(db: fairturn.Database) -> Iterator[fairturn.Queue]:
     queue = db.queue(unique())
     queue.create()
     yield queue
@@ -47,8 +47,8 @@ def queue(db: fairlead.Database) -> Iterator[fairlead.Queue]:
 
 
 @pytest.fixture
-def clients(doors: Any, backend: str) -> Iterator[list[fairlead.Database]]:
-    opened = [fairlead.connect(doors.url(backend), pool_size=2) for _ in range(CLIENTS)]
+def clients(doors: Any, backend: str) -> Iterator[list[fairturn.Database]]:
+    opened = [fairturn.connect(doors.url(backend), pool_size=2) for _ in range(CLIENTS)]
     yield opened
     for database in opened:
         database.close()
@@ -70,15 +70,6 @@ def opened(backend: str, doors: Any, level: str | None = None) -> Iterator[Mine]
             mine.rollback()
 
 
-WAITING = {
-    "postgresql": """SELECT count(*) FROM pg_stat_activity
-        WHERE datname = current_database() AND wait_event_type = 'Lock'""",
-    "mysql": """SELECT count(*) FROM information_schema.INNODB_TRX t
-        JOIN information_schema.PROCESSLIST p ON p.ID = t.trx_mysql_thread_id
-        WHERE t.trx_state = 'LOCK WAIT' AND p.DB = DATABASE()""",
-}
-
-
 class Senders:
     """Calls in threads, which are known to wait for a lock before the test goes on."""
 
@@ -87,14 +78,7 @@ class Senders:
         self.threads = [threading.Thread(target=self._run, args=[call]) for call in calls]
         for thread in self.threads:
             thread.start()
-        with plain(backend, doors.url(backend)) as looker:
-            deadline = time.monotonic() + 30
-            while looker.execute(WAITING[backend])[0][0] < len(calls):
-                looker.commit()
-                assert not self.results, f"it did not wait: {self.results}"
-                assert time.monotonic() < deadline, "it neither waits nor ends"
-                time.sleep(0.15)  # MySQL's answer stays the same for those who ask more often
-            looker.commit()
+        until_waiting(backend, doors.url(backend), len(calls), lambda: self.results)
 
     def _run(self, call: Callable[[], Any]) -> None:
         try:
@@ -110,12 +94,12 @@ class Senders:
         return self.results
 
 
-def race(clients: list[fairlead.Database], queue: fairlead.Queue, body: Any, **options: Any) -> Any:
+def race(clients: list[fairturn.Database], queue: fairturn.Queue, body: Any, **options: Any) -> Any:
     """All send the same at the same time."""
     return together(*(partial(c.queue(queue.name).send, body, **options) for c in clients))
 
 
-def check_one_each(queue: fairlead.Queue, results: list[tuple[str, fairlead.Sent]]) -> None:
+def check_one_each(queue: fairturn.Queue, results: list[tuple[str, fairturn.Sent]]) -> None:
     """Under each name one was sent, the others have its id, and there is one message of it."""
     sent = {name: id for name, id in results if id.outcome == "sent"}
     assert Counter(name for name, id in results if id.outcome == "sent") == Counter(sent.keys())
@@ -129,7 +113,7 @@ def check_one_each(queue: fairlead.Queue, results: list[tuple[str, fairlead.Sent
 def test_many_clients_one_by_one(queue, clients, rng):
     names = [f"n{n}" for n in range(30)]
 
-    def send(client: fairlead.Database, order: list[str]) -> list[Any]:
+    def send(client: fairturn.Database, order: list[str]) -> list[Any]:
         mine = client.queue(queue.name)
         return [(name, mine.send(name, once=name)) for name in order]
 
@@ -147,7 +131,7 @@ def test_many_clients_in_batches(queue, clients, rng):
     """In any order: they wait for each other, and not in a circle."""
     names = [f"n{n}" for n in range(200)]
 
-    def send(client: fairlead.Database, seed: float) -> list[Any]:
+    def send(client: fairturn.Database, seed: float) -> list[Any]:
         mine, dice = client.queue(queue.name), random.Random(seed)
         found: list[Any] = []
         for _ in range(5):
@@ -253,7 +237,7 @@ def test_those_who_wait_in_transactions_of_yours_are_answered(queue, doors, back
     if old:
         queue.cancel(id=queue.send(0, once="x", once_for=0.000001))
 
-    def send() -> fairlead.Sent:
+    def send() -> fairturn.Sent:
         with opened(backend, doors) as other:
             sent = queue.using(other.connection).send(2, once="x")
             other.commit()
@@ -288,18 +272,18 @@ def test_only_senders_of_one_name_wait(queue, doors, backend, level):
         queue.remember("d", 1, keep=60)
         assert queue.recall("d") == 1
         assert len(queue.receive(100)) == 13
-        fairlead_maintain()
+        fairturn_maintain()
         done.append("all")
 
-    with fairlead.connect(doors.url(backend)) as other, opened(backend, doors, level) as mine:
-        fairlead_maintain = other.maintain
+    with fairturn.connect(doors.url(backend)) as other, opened(backend, doors, level) as mine:
+        fairturn_maintain = other.maintain
         bound = queue.using(mine.connection)
         bound.send("open", once="d")
         bound.send("open", once="b")  # a duplicate
         bound.send_many([Send("open", once="f"), Send("open", once="h")])
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
-        thread.join(20)
+        thread.join(PATIENCE)
         mine.rollback()
         thread.join()
     assert done == ["all"]
@@ -398,7 +382,7 @@ def test_sends_that_race_for_a_policy_of_size(queue, clients):
     queue.set(policy=Policy(max_size=1000))
     names = [f"n{n}" for n in range(40)]
 
-    def send(client: fairlead.Database) -> list[Any]:
+    def send(client: fairturn.Database) -> list[Any]:
         sent = client.queue(queue.name).send_many([Send(n, once=n) for n in names])
         return list(zip(names, sent, strict=True))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import Send
+from fairturn import Send
 from tests.conformance.door import ids
 
 

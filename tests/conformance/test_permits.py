@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import PermitLost
+from fairturn import PermitLost
 from tests.conformance.door import bodies, counts, totals
 
 
@@ -151,7 +151,7 @@ def test_a_permit_serves_many_queues(db, make, clock):
 
 
 def test_the_late_ack_of_a_lost_permit_is_still_fenced(db, queue, clock):
-    from fairlead import LeaseLost
+    from fairturn import LeaseLost
 
     permit = db.permit(ttl=20)
     queue.send(1)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import Policy, Send
+import fairturn
+from fairturn import Policy, Send
 from tests.conformance.door import unique
 from tests.conformance.yours import plain
 
@@ -22,7 +22,7 @@ BACKENDS = ("sqlite", "postgresql", "mysql")
 ANALYZE = {
     "sqlite": ["ANALYZE"],
     "postgresql": ["ANALYZE"],
-    "mysql": ["ANALYZE TABLE fairlead_message"],
+    "mysql": ["ANALYZE TABLE fairturn_message"],
 }
 
 
@@ -34,7 +34,7 @@ def backend(request: Any, session_things: None) -> str:
 @pytest.fixture(scope="module")
 def crowd(doors: Any, databases: Any) -> Iterator[Callable[[str], None]]:
     """Makes the crowd, once per backend."""
-    made: dict[str, fairlead.Queue] = {}
+    made: dict[str, fairturn.Queue] = {}
 
     def crowd(backend: str) -> None:
         if backend in made:
@@ -65,12 +65,12 @@ def crowd(doors: Any, databases: Any) -> Iterator[Callable[[str], None]]:
 @pytest.fixture(params=["old", "new"])
 def queue(
     request: Any, backend: str, crowd: Any, databases: Any, doors: Any
-) -> Iterator[fairlead.Queue]:
+) -> Iterator[fairturn.Queue]:
     """Our queue, on a connection that was there before the crowd, or on a new one."""
     crowd(backend)
     database = databases[backend]
     if request.param == "new":
-        database = fairlead.connect(doors.url(backend))
+        database = fairturn.connect(doors.url(backend))
     queue = database.queue(unique())
     queue.create()
     yield queue

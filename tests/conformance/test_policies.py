@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import ChannelFull, ChannelStats, Policy, Send
+from fairturn import ChannelFull, ChannelStats, Policy, Send
 from tests.conformance.door import bodies, channels, counts, totals
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import InvalidArgument, LeaseLost
+from fairturn import InvalidArgument, LeaseLost
 from tests.conformance.door import unique
 
 
@@ -112,7 +112,7 @@ def test_notes_may_be_any_text(queue):
         assert seen(queue, sent)[1] == note
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 @pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), float("inf"), "0.5", True])
 def test_broken_progress(queue, value):
     queue.send(1)
@@ -130,7 +130,7 @@ def test_notes_are_cut_like_error_texts(queue, note, kept):
     assert seen(queue, sent)[1] == kept
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 def test_progress_of_nothing(queue):
     queue.send(1)
     with pytest.raises(InvalidArgument):

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from fairlead import InvalidArgument, QueueNotFound, Send
+from fairturn import InvalidArgument, QueueNotFound, Send
 from tests.conformance.door import bodies, counts, drain, totals, unique
 from tests.conformance.looks import receiver
 
@@ -281,14 +281,14 @@ def test_an_unknown_queue(db):
         db.queue(unique()).promote(900)
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 @pytest.mark.parametrize("within", [-1, "900", None, float("nan"), True])
 def test_bad_times(queue, within):
     with pytest.raises(InvalidArgument, match="within"):
         queue.promote(within)
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 @pytest.mark.parametrize("limit", [0, -1, None, 1.5])
 def test_bad_limits(queue, limit):
     with pytest.raises(InvalidArgument, match="limit"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import fairlead
-from fairlead import Backoff, Policy, QueueNotFound
+import fairturn
+from fairturn import Backoff, Policy, QueueNotFound
 from tests.conformance.door import bodies, counts, totals, unique
 
 
@@ -24,7 +24,7 @@ def test_create_on_an_existing_queue_changes_nothing(make):
 
 def test_defaults(queue, clock):
     settings = queue.settings()
-    assert settings == fairlead.Settings(name=queue.name, created_at=clock.moment())
+    assert settings == fairturn.Settings(name=queue.name, created_at=clock.moment())
     assert (settings.lease, settings.max_attempts, settings.retention) == (30, 5, 0)
     assert settings.max_body == 16 * 1024 * 1024
     assert settings.dead_retention is None
@@ -139,7 +139,7 @@ def test_10_20_purge_removes_everything_at_once(queue, clock):
     assert counts(queue) == {}
     assert queue.receive(10) == []
     for message in leased:
-        with pytest.raises(fairlead.LeaseLost):
+        with pytest.raises(fairturn.LeaseLost):
             message.ack()
     clock.tick(3600)
     assert queue.receive(10) == []
@@ -226,7 +226,7 @@ def test_leases_do_not_survive_a_drop(make):
     with pytest.raises(QueueNotFound):
         message.ack()
     queue.create()
-    with pytest.raises(fairlead.LeaseLost):
+    with pytest.raises(fairturn.LeaseLost):
         message.ack()
 
 

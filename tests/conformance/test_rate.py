@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import Policy, Send
+from fairturn import Policy, Send
 from tests.conformance.door import bodies, channels
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead import Send
+from fairturn import Send
 from tests.conformance.door import bodies, channels, counts, drain, ids, totals
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import InvalidArgument, InvalidBody, InvalidName, QueueNotFound
+from fairturn import InvalidArgument, InvalidBody, InvalidName, QueueNotFound
 from tests.conformance.test_once import NAMES
 
 VALUES = [0, -1.5, True, "", "é€\x00\U0001f600", [], [1, [2]], {}, {"a": {"b": None}}, "x" * 65_534]
@@ -101,7 +101,7 @@ def test_your_rollback(db, queue):
     assert (queue.recall("x"), queue.recall("y")) == (1, None)
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 def test_broken_arguments(queue):
     for value in (b"bytes", float("nan"), {1, 2}, "\ud800", object()):
         with pytest.raises(InvalidBody):

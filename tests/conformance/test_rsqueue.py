@@ -1,4 +1,4 @@
-"""rsqueue's store cases, its queue part (REFERENCE §5, §7), in Fairlead's words.
+"""rsqueue's store cases, its queue part (REFERENCE §5, §7), in Fairturn's words.
 
 push(priority p) = send(priority=-p), pop(max m) = receive(min_priority=-m), address = key,
 permit = a permit per delivery, delete(permit) = ack, failure = the failure log.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import DuplicateKey, InvalidName, LeaseLost, Send
+from fairturn import DuplicateKey, InvalidName, LeaseLost, Send
 from tests.conformance.door import bodies, counts, drain
 
 ONE, TWO = "type-1", "type-2"

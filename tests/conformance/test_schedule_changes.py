@@ -1,4 +1,4 @@
-"""Schedules (semantics §18): set, pause, trigger, remove, and what goes wrong; by every way in."""
+"""Schedules (semantics §18): set, pause, trigger, remove, and what goes wrong; in every variant."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import InvalidArgument, InvalidName, QueueNotFound, ScheduleNotFound
+import fairturn
+from fairturn import InvalidArgument, InvalidName, QueueNotFound, ScheduleNotFound
 from tests.conformance.door import START, bodies, drain, totals, unique
 from tests.conformance.scheduling import DAY, HOUR, HOURLY, NIGHTLY, ScheduleDoor, at, told
 
@@ -234,7 +234,7 @@ def test_what_this_machine_cannot_do_is_left_to_another(db, queue, clock, schedu
     assert db.run_schedules().sent == 1
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 def test_unknown_schedules_and_queues(db, queue, scheduled):
     schedule = scheduled()
     assert schedule.get() is None
@@ -250,15 +250,15 @@ def test_unknown_schedules_and_queues(db, queue, scheduled):
     assert schedule.get().queue == queue.name
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "say when it ticks"),
+        ({}, "needs cron=, every= or at="),
         ({"cron": HOURLY, "every": 60}, "exactly one"),
         ({"cron": "nonsense"}, "not a cron expression"),
         ({"cron": HOURLY, "timezone": "Mars/Olympus"}, "no time zone"),
-        ({"every": 60, "timezone": "Europe/Rome"}, "goes with cron="),
+        ({"every": 60, "timezone": "Europe/Rome"}, "is for cron= only"),
         ({"every": 0.5}, "at least 1 second"),
         ({"every": -1}, "must not be negative"),
         ({"at": datetime(2030, 1, 1)}, "needs a time zone"),
@@ -273,16 +273,16 @@ def test_bad_arguments(queue, scheduled, options, words):
         scheduled().set(queue.name, **options)
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 def test_bad_names_and_bodies(db, make, scheduled):
     queue = make(max_body=10)
     for name in ("", "x" * 231, "ä" * 116, "a\0b", 7):
         with pytest.raises(InvalidName):
             db.inner.schedule(name)
     schedule = scheduled(queue, "y" * 5, name="x" * 230, every=60, overlap="allow")
-    with pytest.raises(fairlead.BodyTooLarge):
+    with pytest.raises(fairturn.BodyTooLarge):
         schedule.set(queue.name, "y" * 20, every=60)
-    with pytest.raises(fairlead.InvalidBody):
+    with pytest.raises(fairturn.InvalidBody):
         schedule.set(queue.name, object(), every=60)
     with pytest.raises(InvalidArgument):
         db.run_schedules(limit=0)

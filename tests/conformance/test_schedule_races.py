@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import fairlead
+import fairturn
 from tests.conformance.door import Clock, unique
 from tests.conformance.test_group_races import together
 
@@ -28,9 +28,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def clients(doors: Any, backend: str, clock: Clock) -> Iterator[list[fairlead.Database]]:
+def clients(doors: Any, backend: str, clock: Clock) -> Iterator[list[fairturn.Database]]:
     url = doors.url(backend)
-    opened = [fairlead.connect(url, pool_size=2, clock=clock) for _ in range(CLIENTS)]
+    opened = [fairturn.connect(url, pool_size=2, clock=clock) for _ in range(CLIENTS)]
     yield opened
     for left in opened[0].schedules():
         opened[0].schedule(left.name).remove()
@@ -39,7 +39,7 @@ def clients(doors: Any, backend: str, clock: Clock) -> Iterator[list[fairlead.Da
 
 
 @pytest.fixture
-def queue(clients: list[fairlead.Database]) -> Iterator[fairlead.Queue]:
+def queue(clients: list[fairturn.Database]) -> Iterator[fairturn.Queue]:
     queue = clients[0].queue(unique())
     queue.create(lease=60)
     yield queue
@@ -47,11 +47,11 @@ def queue(clients: list[fairlead.Database]) -> Iterator[fairlead.Queue]:
 
 
 def ticks_of(messages: Any) -> Counter[tuple[str, str]]:
-    headers = [message.headers["fairlead.schedule"] for message in messages]
+    headers = [message.headers["fairturn.schedule"] for message in messages]
     return Counter((told["name"], told["tick"]) for told in headers)
 
 
-def take(queue: fairlead.Queue) -> list[Any]:
+def take(queue: fairturn.Queue) -> list[Any]:
     """Everything, acked: no key is left to keep a second message of a tick out."""
     taken = queue.receive(1000)
     queue.ack(taken)
@@ -92,7 +92,7 @@ def test_a_backfill_by_many_is_in_order_and_complete(clients, queue, clock):
     clients[0].schedule("fill").set(queue.name, every=1, missed="backfill", overlap="allow")
     clock.tick(3000)
 
-    def run(client: fairlead.Database) -> int:
+    def run(client: fairturn.Database) -> int:
         sent = 0
         while (ran := client.run_schedules(limit=1)).sent or ran.next_in == 0:
             sent += ran.sent
@@ -103,7 +103,7 @@ def test_a_backfill_by_many_is_in_order_and_complete(clients, queue, clock):
     while taken := queue.receive(1000):
         messages += taken
         queue.ack(taken)
-    found = [message.headers["fairlead.schedule"]["tick"] for message in messages]
+    found = [message.headers["fairturn.schedule"]["tick"] for message in messages]
     assert found == sorted(found)
     assert len(set(found)) == len(found) == 3000
 
@@ -154,7 +154,7 @@ def test_a_tick_that_was_rolled_back_is_still_due(clients, queue, clock, backend
     """A worker that dies before its commit has sent nothing and moved nothing."""
     clients[0].schedule("crash").set(queue.name, every=10)
     clock.tick(10)
-    runner: Any = clients[1].runner
+    runner: Any = clients[1]._runner
     driver = runner._pool.acquire()
     runner._pool.release(driver)
     kind, execute, commit = type(driver), type(driver).execute, type(driver).commit
@@ -166,20 +166,20 @@ def test_a_tick_that_was_rolled_back_is_still_due(clients, queue, clock, backend
             self.begin(True)
             execute(self, text, params)
             self.rollback()
-            raise fairlead.DatabaseUnavailable("the worker dies here")
-        if text.startswith("UPDATE fairlead_schedule SET revision"):
+            raise fairturn.DatabaseUnavailable("the worker dies here")
+        if text.startswith("UPDATE fairturn_schedule SET revision"):
             fired.append(text)
         return execute(self, text, params)
 
     def die(self: Any) -> None:
         if fired:
-            raise fairlead.DatabaseUnavailable("the worker dies here")
+            raise fairturn.DatabaseUnavailable("the worker dies here")
         commit(self)
 
     with monkeypatch.context() as patch:
         patch.setattr(kind, "execute", watch)
         patch.setattr(kind, "commit", die)
-        with pytest.raises(fairlead.DatabaseUnavailable, match="dies here"):
+        with pytest.raises(fairturn.DatabaseUnavailable, match="dies here"):
             clients[1].run_schedules()
     assert bool(fired) is (backend != "postgresql")
     assert queue.stats().total == 0

@@ -1,4 +1,4 @@
-"""Schedules (semantics §18): ticks, missed ones, overlap; by every way in."""
+"""Schedules (semantics §18): ticks, missed ones, overlap; in every variant."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_message_has_the_options_of_send(db, queue, clock, scheduled):
     assert (message.channel, message.priority, message.version) == ("tenant ä", -3, 2)
     assert (message.type, message.max_attempts) == ("report", 9)
     assert message.expires_at == clock.moment(600)
-    assert {**options["headers"], "fairlead.schedule": told(message)} == message.headers
+    assert {**options["headers"], "fairturn.schedule": told(message)} == message.headers
     assert queue.one().lease_until == clock.moment(7)
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from fairlead import BodyTooLarge, InvalidArgument, Send
+from fairturn import BodyTooLarge, InvalidArgument, Send
 from tests.conformance.door import bodies, counts, ids, totals
 
 JSON_BODIES = [

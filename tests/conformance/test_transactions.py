@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import DuplicateKey, LeaseLost, Send
-from tests import servers
+import fairturn
+from fairturn import DuplicateKey, LeaseLost, Send
+from tests import servers, tiers
 from tests.conformance.door import unique
 from tests.conformance.yours import KINDS, Kind, plain
 
@@ -20,7 +20,7 @@ from tests.conformance.yours import KINDS, Kind, plain
 class Setup:
     """A kind of connection, a queue seen from outside, and the same queue for using()."""
 
-    def __init__(self, kind: Kind, database: fairlead.Database, url: str) -> None:
+    def __init__(self, kind: Kind, database: fairturn.Database, url: str) -> None:
         self.kind = kind
         self.outside = database.queue(unique())
         self.outside.create()
@@ -28,7 +28,7 @@ class Setup:
         self.url = url
         self._async: Any = None
         if kind.is_async:
-            self._async = fairlead.connect_async(url)
+            self._async = fairturn.connect_async(url)
             self.queue: Any = self._async.queue(self.outside.name)
         else:
             self.queue = self.outside
@@ -67,10 +67,15 @@ def _setups(request: Any, databases: Any, doors: Any) -> Iterator[Setup]:
     setup.close()
 
 
-_IDS = [f"{kind.backend}-{kind.name}" for kind in KINDS]
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "setup" in metafunc.fixturenames:
+        chosen = tiers.one_of_each(
+            metafunc, KINDS, lambda kind: kind.backend, lambda kind: f"{kind.backend}-{kind.name}"
+        )
+        metafunc.parametrize("setup", chosen, indirect=True)
 
 
-@pytest.fixture(params=KINDS, ids=_IDS)
+@pytest.fixture
 def setup(request: Any, session_things: None, databases: Any, doors: Any) -> Iterator[Setup]:
     yield from _setups(request, databases, doors)
 
@@ -177,7 +182,7 @@ def test_promise_04_a_stale_lease_raises_in_your_transaction(setup):
     setup.insert()
     message: Any = stale
     if setup.kind.is_async:
-        message = fairlead.AsyncLeasedMessage(setup.queue, stale._row)
+        message = fairturn.AsyncLeasedMessage(setup.queue, stale._row)
     with pytest.raises(LeaseLost):
         setup.do(message, "ack")
     setup.mine.rollback()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead import Backoff, InvalidArgument, LeaseLost
+from fairturn import Backoff, InvalidArgument, LeaseLost
 from tests.conformance.door import bodies, counts, drain, ids, totals
 
 # --- ack ----------------------------------------------------------------------------------------

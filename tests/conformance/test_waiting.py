@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fairlead import InvalidArgument, InvalidName, QueueNotFound, WaitTimeout
+from fairturn import InvalidArgument, InvalidName, QueueNotFound, WaitTimeout
 from tests.conformance.door import Background, unique
 
-LONG = 15  # seconds nobody should wait for
+LONG = 60  # seconds nobody should wait for
 
 
 class Looks:
@@ -18,7 +18,7 @@ class Looks:
 
     def __init__(self, db: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        backend = db.inner.core.backend
+        backend = db.inner._core.backend
         outcomes = backend.outcomes
 
         def counted(*args: Any) -> Any:
@@ -321,7 +321,7 @@ def test_an_unknown_queue(db):
         db.queue(unique("nowhere")).wait(id=1, timeout=LONG)
 
 
-@pytest.mark.few_ways
+@pytest.mark.few_variants
 @pytest.mark.parametrize(
     "options",
     [

@@ -72,7 +72,7 @@ class Sqlite3(Mine):
     row_factory: Any = None
 
     def open(self, url: str) -> None:
-        self.connection = sqlite3.connect(sqlite_path(url), isolation_level=None, timeout=5)
+        self.connection = sqlite3.connect(sqlite_path(url), isolation_level=None, timeout=30)
         self.connection.row_factory = self.row_factory
         self._cleanup.append(self.connection.close)
 

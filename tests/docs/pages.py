@@ -1,4 +1,4 @@
-"""The pages, README.md, docs/*.md and those of the examples, as fenced blocks and links."""
+"""The pages (README.md, CONTRIBUTING.md, docs/*.md …) as fenced blocks and links."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]

@@ -1,13 +1,13 @@
 """Run one page: ``python -m tests.docs.runner PAGE`` in an empty directory.
 
-The python blocks share one namespace; ``$ fairlead`` commands of console blocks are run between
+The python blocks share one namespace; ``$ fairturn`` commands of console blocks are run between
 them, all in the order of the page. A ``text`` block right after a python block is what it prints.
-A block with the name of a file (```` ```python shop.py ````, ```` ```toml fairlead.toml ````) is
+A block with the name of a file (```` ```python shop.py ````, ```` ```toml fairturn.toml ````) is
 written there instead, for the others to use. A command of a ``console background`` block, such as a
 worker, runs until the next such block or the end of the page; then it is stopped with SIGTERM and
-held against what the block shows. The page goes on when a ``fairlead serve`` among them answers, on
-the port $FAIRLEAD_SERVE_PORT, whichever the page names.
-$FAIRLEAD_DOCS is a JSON list of (pattern, replacement): what stands on the page for a server that
+held against what the block shows. The page goes on when a ``fairturn serve`` among them answers, on
+the port $FAIRTURN_SERVE_PORT, whichever the page names.
+$FAIRTURN_DOCS is a JSON list of (pattern, replacement): what stands on the page for a server that
 the reader has, and the one that the test has.
 """
 
@@ -31,9 +31,9 @@ from typing import Any
 from tests.docs.pages import EXACT, Block, blocks, matches
 
 # Whose commands are run: make, pip, psql are not ours to run here.
-_OURS = re.compile(r"(fairlead|pytest|echo|printf|seq)\b")
-_FIRST = ("$ fairlead", "$ pytest")  # of a console block that is run
-_SERVE = re.compile(r"fairlead serve\b")
+_OURS = re.compile(r"(fairturn|pytest|echo|printf|seq)\b")
+_FIRST = ("$ fairturn", "$ pytest")  # of a console block that is run
+_SERVE = re.compile(r"fairturn serve\b")
 SECONDS = 60  # for a command to end, or to begin, on a busy machine
 
 
@@ -42,7 +42,7 @@ class Differs(AssertionError):
 
 
 def substitute(text: str) -> str:
-    for pattern, replacement in json.loads(os.environ["FAIRLEAD_DOCS"]):
+    for pattern, replacement in json.loads(os.environ["FAIRTURN_DOCS"]):
         text = re.sub(pattern, replacement, text)
     return text
 
@@ -111,7 +111,7 @@ class Background:
                 self._await_server(process)
 
     def _await_server(self, process: subprocess.Popen[str]) -> None:
-        url = f"http://127.0.0.1:{os.environ['FAIRLEAD_SERVE_PORT']}/health"
+        url = f"http://127.0.0.1:{os.environ['FAIRTURN_SERVE_PORT']}/health"
         deadline = time.monotonic() + SECONDS
         while True:
             try:

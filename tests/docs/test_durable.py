@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import fairlead
+import fairturn
 from tests import servers
+
+pytestmark = pytest.mark.server
 
 MESSAGES = 20
 
@@ -19,7 +21,7 @@ MESSAGES = 20
 def test_what_was_sent_survives_kill_9_of_the_server(kind: type[servers.Server]) -> None:
     with kind() as server:
         url = server.create_database("durable")  # type: ignore[attr-defined]
-        with fairlead.connect(url) as db:
+        with fairturn.connect(url) as db:
             db.migrate()
             queue = db.queue("q")
             queue.create()
@@ -38,9 +40,9 @@ def test_what_was_sent_survives_kill_9_of_the_process(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'durable.db'}"
     program = f"""
 import os, signal
-import fairlead
+import fairturn
 
-queue = fairlead.connect({url!r}).queue("q")
+queue = fairturn.connect({url!r}).queue("q")
 queue.create()
 for n in range({MESSAGES}):
     queue.send(n)
@@ -48,5 +50,5 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
-    with fairlead.connect(url) as db:
+    with fairturn.connect(url) as db:
         assert [m.body for m in db.queue("q").receive(100)] == list(range(MESSAGES))

@@ -7,8 +7,8 @@ import re
 from functools import cache
 from pathlib import Path
 
-import fairlead
-from fairlead import limits
+import fairturn
+from fairturn.core import limits
 from tests.docs.pages import ROOT
 
 DOCS = ROOT / "docs"
@@ -59,7 +59,7 @@ def test_the_table_of_bounds_is_limits_py() -> None:
 
 def test_every_error_is_in_the_tutorial() -> None:
     text = (DOCS / "tutorial.md").read_text("utf-8")
-    for name in fairlead.__all__:
-        found = getattr(fairlead, name)
-        if isinstance(found, type) and issubclass(found, fairlead.FairleadError):
-            assert f"`{name}`" in text or f"fairlead.{name}" in text, name
+    for name in fairturn.__all__:
+        found = getattr(fairturn, name)
+        if isinstance(found, type) and issubclass(found, fairturn.FairturnError):
+            assert f"`{name}`" in text or f"fairturn.{name}" in text, name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codeop
 import json
 import os
 import re
@@ -9,11 +10,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-import fairlead
+import fairturn
 from tests import rabbit, servers
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, links
 
@@ -61,10 +63,7 @@ def substitutes(page: Path) -> list[tuple[str, str]]:
 
 def _broker() -> list[tuple[str, str]]:
     """For RabbitMQ: in a URL, in one with variables, and what these are."""
-    try:
-        url = rabbit.url()
-    except servers.MissingBinary as error:
-        pytest.skip(str(error))
+    url = rabbit.url()
     variables = f'RABBIT_USER="{rabbit.USER}", RABBIT_PASSWORD="{rabbit.PASSWORD}"'
     return [
         (r"amqp://app:secret@localhost/", url),
@@ -78,14 +77,14 @@ def served(page: Path) -> tuple[list[tuple[str, str]], dict[str, str]]:
     if "127.0.0.1:9324" not in page.read_text("utf-8"):
         return [], {}
     port = str(servers.free_port())
-    return [(r"127\.0\.0\.1:9324", f"127.0.0.1:{port}")], {"FAIRLEAD_SERVE_PORT": port}
+    return [(r"127\.0\.0\.1:9324", f"127.0.0.1:{port}")], {"FAIRTURN_SERVE_PORT": port}
 
 
 def run(page: Path, found: list[tuple[str, str]], cwd: Path, seconds: float = 100) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "FAIRLEAD_URL"}
+    environment = {name: value for name, value in os.environ.items() if name != "FAIRTURN_URL"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     port, serving = served(page)
-    environment |= {"FAIRLEAD_DOCS": json.dumps([*found, *port]), **serving}
+    environment |= {"FAIRTURN_DOCS": json.dumps([*found, *port]), **serving}
     done = subprocess.run(
         [sys.executable, "-W", "error::ResourceWarning", "-m", "tests.docs.runner", str(page)],
         cwd=cwd,
@@ -98,19 +97,26 @@ def run(page: Path, found: list[tuple[str, str]], cwd: Path, seconds: float = 10
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
-@pytest.mark.timeout(220)  # sqs.md starts ten programs, perhaps on a busy machine
-@pytest.mark.parametrize("page", SNIPPETS, ids=_name)
+def _marked(page: Path) -> Any:
+    """A page with a server's address on it needs that server."""
+    needs = re.search(r"(postgresql|mysql|amqp)://app", page.read_text("utf-8"))
+    return pytest.param(page, id=_name(page), marks=pytest.mark.server if needs else ())
+
+
+@pytest.mark.parametrize("page", [_marked(page) for page in SNIPPETS])
 def test_the_snippets_run(page: Path, tmp_path: Path) -> None:
     run(page, substitutes(page), tmp_path, 200)
 
 
+@pytest.mark.deep
+@pytest.mark.server
 @pytest.mark.parametrize("name", ["tutorial", "groups", "waiting", "events", "schedules"])
 @pytest.mark.parametrize("url", [servers.postgres_url, servers.mysql_url])
 def test_a_page_is_the_same_on_servers(
     url: Callable[[str], str], name: str, tmp_path: Path
 ) -> None:
     database = url(f"docs_{name}")
-    with fairlead.connect(database) as db:
+    with fairturn.connect(database) as db:
         db.migrate()
     run(ROOT / "docs" / f"{name}.md", [(f"sqlite:///{name}.db", database)], tmp_path)
 
@@ -134,13 +140,31 @@ def test_nothing_private_is_on_the_page(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [*PAGES, *CODE], ids=_name)
-def test_no_text_installs_a_strangers_package(page: Path) -> None:
-    """`fairlead` on PyPI is not this project."""
+def test_no_text_installs_from_pypi(page: Path) -> None:
+    """Fairturn is not released yet: PyPI has no package of that name, or a stranger's."""
     text = page.read_text("utf-8")
-    assert not re.search(r"pip install[^\n#;&|]*\bfairlead\b", text), page
+    assert not re.search(r"pip install[^\n#;&|]*\bfairturn\b", text), page
 
 
 def test_the_index_names_every_page() -> None:
     named = {link.partition("#")[0] for link in links(ROOT / "docs" / "README.md")}
     pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
     assert pages <= named
+
+
+@pytest.mark.parametrize("page", SNIPPETS, ids=_name)
+def test_a_block_in_a_snippet_ends_with_an_empty_line(page: Path) -> None:
+    """So that it can be pasted into the interpreter, which reads line by line."""
+    for block in blocks(page):
+        if block.language != "python" or block.tags:
+            continue
+        text = re.sub(r"\n(\n+)(?=[ \t])", "\n", block.text)  # the empty lines inside a block
+        pending: list[str] = []
+        for line in [*text.splitlines(), ""]:
+            pending.append(line)
+            try:
+                complete = codeop.compile_command("\n".join(pending), symbol="single")
+            except SyntaxError:
+                pytest.fail(f"{block.place}: an empty line is missing before {line!r}")
+            if complete is not None:
+                pending.clear()

@@ -10,24 +10,32 @@ import psycopg
 import pymysql
 import pytest
 
-import fairlead
-from fairlead import Send
+import fairturn
+from fairturn import Send
 from tests import servers
 from tests.docs.pages import ROOT, blocks
 from tests.docs.sessions import answers, normal, steps
 
+pytestmark = pytest.mark.server
+
 PAGES = {"psql": ROOT / "docs" / "sql.md", "mariadb": ROOT / "docs" / "sql-mysql.md"}
 URLS = {"psql": servers.postgres_url, "mariadb": servers.mysql_url}
 SCHEMAS = {
-    "psql": (ROOT / "src/fairlead/backends/postgres/schema", r"CREATE FUNCTION fairlead\.(\w+)\("),
-    "mariadb": (ROOT / "src/fairlead/backends/mysql/schema", r"CREATE PROCEDURE (fairlead_\w+)\("),
+    "psql": (
+        ROOT / "src/fairturn/backends/postgres/schema/routines",
+        r"CREATE OR REPLACE FUNCTION fairturn\.(\w+)\(",
+    ),
+    "mariadb": (
+        ROOT / "src/fairturn/backends/mysql/schema/routines",
+        r"CREATE PROCEDURE (fairturn_\w+)\(",
+    ),
 }
 
 
 @pytest.mark.parametrize("client", list(URLS))
 def test_the_session_is_what_the_client_shows(client: str, tmp_path: Path) -> None:
     url = URLS[client]("sql_page")
-    with fairlead.connect(url) as db:
+    with fairturn.connect(url) as db:
         db.migrate()
     sessions = [
         (block, *step)
@@ -63,8 +71,8 @@ def check_grants(client: str, url: str) -> None:
                 autocommit=True,
             )
             calls = {
-                "send": "CALL fairlead_send('orders', '1', NULL)",
-                "receive": "CALL fairlead_receive('orders', 1, NULL)",
+                "send": "CALL fairturn_send('orders', '1', NULL)",
+                "receive": "CALL fairturn_receive('orders', 1, NULL)",
             }
             with connection, connection.cursor() as cursor:
                 cursor.execute(calls.pop(allowed))
@@ -74,13 +82,13 @@ def check_grants(client: str, url: str) -> None:
                 # Not by class: where Django has imported MySQLdb, pymysql.err is a second copy.
                 with pytest.raises(Exception, match="command denied"):
                     cursor.execute(calls.popitem()[1])
-    with fairlead.connect(sender) as db:
+    with fairturn.connect(sender) as db:
         db.queue("orders").send(1, key="k")
         db.queue("orders").send(2, key="k", on_conflict="replace")
         db.queue("orders").send_many([Send(n, key=f"k{n}") for n in range(3)])
         db.queue("orders").send_many(range(2000))
         db.queue("orders").send("later", delay=600)
-    with fairlead.connect(worker) as db:
+    with fairturn.connect(worker) as db:
         queue = db.queue("orders")
         batch = queue.receive(2000)
         batch.pop().fail("boom", delay=60)
@@ -93,7 +101,7 @@ def check_grants(client: str, url: str) -> None:
         assert db.run_schedules().sent == 1
         assert db.schedule("nightly").remove()
         if client == "psql":
-            with pytest.raises(fairlead.DatabaseError, match="may not use Fairlead"):
+            with pytest.raises(fairturn.DatabaseError, match="may not use Fairturn"):
                 queue.drop()
 
 
@@ -111,9 +119,9 @@ def test_the_tables_name_functions_that_exist_with_their_arguments(client: str) 
     rows = re.findall(r"^\| `([\w.]+)\(([^`]*)\)` \|", page, flags=re.MULTILINE)
     assert len(rows) > 20
     for name, shown in rows:
-        wanted = name.removeprefix("fairlead.")
+        wanted = name.removeprefix("fairturn.")
         found = re.search(
-            made.replace(r"(\w+)", wanted).replace(r"(fairlead_\w+)", wanted)
+            made.replace(r"(\w+)", wanted).replace(r"(fairturn_\w+)", wanted)
             + r"(.*?)\)\s*\n?(?:RETURNS|BEGIN|LANGUAGE|put:)",
             text,
             flags=re.DOTALL,

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli.serving import Flags
-from fairlead.server.bounds import Bounds
-from fairlead.server.sqs import limits
-from fairlead.server.sqs.in_flight import Caps
+from fairturn.cli.programs.serve import Flags
+from fairturn.server.http.bounds import Bounds
+from fairturn.server.sqs.traffic.inflight_limit import Caps
+from fairturn.sqs import limits
 from tests import servers
 from tests.docs.pages import ROOT, Block, blocks
 
@@ -33,7 +33,7 @@ def block(language: str) -> Block:
 
 def test_every_flag_of_serve_exists() -> None:
     known = {one.name.replace("_", "-") for one in fields(Flags)} | {"config", "db"}
-    lines = re.findall(r"fairlead serve ([^\n`>]*)", TEXT)
+    lines = re.findall(r"fairturn serve ([^\n`>]*)", TEXT)
     named = {flag.removeprefix("no-") for line in lines for flag in re.findall(r"--([\w-]+)", line)}
     assert {"config", "db", "extended", "grace"} <= named <= known
 
@@ -61,7 +61,7 @@ def test_the_step_of_ci_starts_a_server(tmp_path: Path) -> None:
             f"{script.replace('9324', port)}\nasked=$?\nkill $!\nwait $! && exit $asked",
         ],
         cwd=tmp_path,
-        env={**os.environ, "PATH": path, "FAIRLEAD_SERVE_PORT": port},
+        env={**os.environ, "PATH": path, "FAIRTURN_SERVE_PORT": port},
         capture_output=True,
         text=True,
         check=False,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 
-from fairlead.cli.worker import Options
-from fairlead.tasks.task import OPTIONS, TaskOptions
-from fairlead.worker import leaving, runtime, slots
+from fairturn.cli.programs.worker import Options
+from fairturn.tasks.task import OPTIONS, TaskOptions
+from fairturn.worker import runtime, shutdown, slots
 from tests.docs.pages import ROOT
 
 TASKS = (ROOT / "docs" / "tasks.md").read_text("utf-8")
@@ -40,7 +40,10 @@ def test_the_numbers() -> None:
     assert f"lives for {runtime.PERMIT:.0f} s without a heartbeat" in WORKERS
     assert (
         f"within {runtime.PERMIT / 2:.0f} s (half the permit's life, at least "
-        f"{runtime.PATIENCE:.0f} s)" in WORKERS
+        f"{runtime.ANSWER_TIMEOUT:.0f} s)" in WORKERS
     )
-    assert f"tried again {slots.REFUSED:.0f} s later" in WORKERS
-    assert (slots.SUSPECT, leaving.UNWIND) == (3, 2.0)  # "from its third attempt on", "two seconds"
+    assert f"tried again {slots.NO_TASK_DELAY:.0f} s later" in WORKERS
+    assert (slots.SUSPECT, shutdown.UNWIND) == (
+        3,
+        2.0,
+    )  # "from its third attempt on", "two seconds"

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-import fairlead
+import fairturn
 from tests import servers
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "newsletter"
@@ -127,7 +127,7 @@ def test_the_newsletter(site: Site) -> None:
     assert told["note"] == "0 of 9 subscribers"
     assert httpx.get(f"{site.web}/reports/999999").status_code == 404
 
-    with fairlead.connect(site.url) as db:
+    with fairturn.connect(site.url) as db:
         # The worker has stored the schedule that the code declares.
         digest = db.schedule("digest")
         assert eventually(digest.get, "the digest is scheduled").spec == "0 8 * * * (Europe/Rome)"

@@ -10,7 +10,7 @@ import importlib
 import logging
 import sys
 
-import fairlead
+import fairturn
 
 log = logging.getLogger("tests.interrupts")
 
@@ -18,7 +18,7 @@ log = logging.getLogger("tests.interrupts")
 def main(file: str, times: int) -> None:
     # Without its locks, a process can report nothing but this.
     faulthandler.dump_traceback_later(30 + times / 2, exit=True)
-    app = fairlead.App(f"sqlite:///{file}")
+    app = fairturn.App(f"sqlite:///{file}")
     log.addHandler(logging.NullHandler())
     log.propagate = False
 
@@ -26,7 +26,7 @@ def main(file: str, times: int) -> None:
     def stubborn() -> None:
         while True:
             with contextlib.suppress(ModuleNotFoundError):
-                importlib.import_module("fairlead_has_no_such_module")
+                importlib.import_module("fairturn_has_no_such_module")
             log.warning("still here")
             app.db.queue("stubborn").settings()
             sum(range(20_000))

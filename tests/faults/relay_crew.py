@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-import fairlead
-from fairlead.server.sqs import limits
+import fairturn
+from fairturn.sqs import limits
 from tests import rabbit, servers
 from tests.faults.proxy import Proxy
 from tests.faults.sqs_crew import Server
@@ -96,7 +96,7 @@ class Sqs(Broker):
         self._server.start()
 
     def bodies(self) -> list[dict[str, int]]:
-        with fairlead.connect(self._url) as db:
+        with fairturn.connect(self._url) as db:
             return _all(db.queue(self._name))
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class Moto(Broker):
 
 
 class Other(Broker):
-    """Another Fairlead, on a PostgreSQL of its own."""
+    """Another Fairturn, on a PostgreSQL of its own."""
 
     remembers = ordered = True
 
@@ -159,7 +159,7 @@ class Other(Broker):
         self._server = servers.Postgres()
         self._server.start()
         self._url = self._server.create_database("centre")
-        with fairlead.connect(self._url) as db:
+        with fairturn.connect(self._url) as db:
             db.migrate()
             db.queue("in").create()
         self.address = f"{self._url}#in"
@@ -169,7 +169,7 @@ class Other(Broker):
         self._server.start()
 
     def bodies(self) -> list[dict[str, int]]:
-        with fairlead.connect(self._url) as db:
+        with fairturn.connect(self._url) as db:
             return _all(db.queue("in"))
 
     def close(self) -> None:
@@ -211,7 +211,7 @@ class RabbitMq(Broker):
         self._broker.stop()
 
 
-def _all(queue: fairlead.Queue) -> list[dict[str, int]]:
+def _all(queue: fairturn.Queue) -> list[dict[str, int]]:
     """By id: the order in which they came."""
     found: list[dict[str, int]] = []
     after = 0
@@ -225,7 +225,7 @@ def _all(queue: fairlead.Queue) -> list[dict[str, int]]:
 def broker_of(kind: str, tmp_path: Path) -> Iterator[Any]:
     if kind == "rabbitmq":
         made: Any = RabbitMq()
-    elif kind == "fairlead":
+    elif kind == "fairturn":
         made = Other()
     elif kind == "moto":
         made = Moto()
@@ -237,6 +237,6 @@ def broker_of(kind: str, tmp_path: Path) -> Iterator[Any]:
         made.close()
 
 
-def unfinished(queue: fairlead.Queue) -> int:
+def unfinished(queue: fairturn.Queue) -> int:
     stats = queue.stats()
     return stats.ready + stats.scheduled + stats.leased

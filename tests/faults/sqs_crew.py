@@ -1,4 +1,4 @@
-"""Real ``fairlead serve`` processes that may be killed and come back, and raw clients of them."""
+"""Real ``fairturn serve`` processes that may be killed and come back, and raw clients of them."""
 
 from __future__ import annotations
 

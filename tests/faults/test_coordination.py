@@ -1,6 +1,6 @@
 """Groups and batches under kill -9 and contention, in real processes on real servers.
 
-The size is set by FAIRLEAD_FAULTS (rounds); `make faults` runs the thousand, `make test` a smoke.
+The size is set by FAIRTURN_FAULTS (rounds); `make faults` runs the thousand, `make test` a smoke.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-import fairlead
+import fairturn
 from tests import servers
 
-ROUNDS = int(os.environ.get("FAIRLEAD_FAULTS", "12"))
+ROUNDS = int(os.environ.get("FAIRTURN_FAULTS", "12"))
 WORKERS = 8
 
 
@@ -70,14 +70,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def db(url: str) -> Iterator[fairlead.Database]:
-    with fairlead.connect(url) as db:
+def db(url: str) -> Iterator[fairturn.Database]:
+    with fairturn.connect(url) as db:
         db.migrate()
         yield db
 
 
 @pytest.mark.timeout(3600)
-def test_one_end_work_for_each_group(db: fairlead.Database, url: str) -> None:
+def test_one_end_work_for_each_group(db: fairturn.Database, url: str) -> None:
     """Eight workers ack the last members at the same time; in every fourth round one of them is
     killed in the middle of it, and its member is worked on by another."""
     seed = random.randrange(2**32)
@@ -89,8 +89,8 @@ def test_one_end_work_for_each_group(db: fairlead.Database, url: str) -> None:
     try:
         for number in range(ROUNDS):
             name = f"group-{number}"
-            group = db.group(name, queue.name, end=fairlead.Send({"end": name}, type="end"))
-            group.send_many([fairlead.Send({"i": i}, type="member") for i in range(WORKERS)])
+            group = db.group(name, queue.name, end=fairturn.Send({"end": name}, type="end"))
+            group.send_many([fairturn.Send({"i": i}, type="member") for i in range(WORKERS)])
             assert group.start()
             victim = chance.choice(workers) if number % 4 == 3 else None
             for worker in workers:
@@ -128,7 +128,7 @@ def test_one_end_work_for_each_group(db: fairlead.Database, url: str) -> None:
 
 
 @pytest.mark.timeout(3600)
-def test_batches_in_opposite_orders(db: fairlead.Database, url: str) -> None:
+def test_batches_in_opposite_orders(db: fairturn.Database, url: str) -> None:
     """No deadlock reaches a caller, whatever the orders."""
     each = ROUNDS * 5
     for name in ("a", "b", "c"):

@@ -2,7 +2,7 @@
 
 A message comes twice when a relay, or the broker's answer, dies between the hand-over and the ack:
 never more often than it was delivered to a relay again, or sent again by boto3 itself. To a broker
-that remembers (SQS FIFO, another Fairlead) nothing comes twice, and a channel's order stays.
+that remembers (SQS FIFO, another Fairturn) nothing comes twice, and a channel's order stays.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-import fairlead
+import fairturn
 from tests.faults.crew import FULL, fresh_url
 from tests.faults.relay_crew import Broker, Crew, broker_of, unfinished
 from tests.faults.sqs_crew import KINDS
@@ -27,22 +27,23 @@ CHANNELS = 20
 SECONDS = 600 if FULL else 90
 
 PAIRS = (
-    list(itertools.product(KINDS, ("sqs", "fifo", "moto", "rabbitmq", "fairlead")))
+    list(itertools.product(KINDS, ("sqs", "fifo", "moto", "rabbitmq", "fairturn")))
     if FULL
-    else [("sqlite", "sqs"), ("postgresql", "fifo"), ("mysql", "rabbitmq"), ("sqlite", "fairlead")]
+    else [("sqlite", "sqs"), ("postgresql", "fifo"), ("mysql", "rabbitmq"), ("sqlite", "fairturn")]
 )
 
 
-@pytest.mark.timeout(SECONDS + 120)
+@pytest.mark.server
+@pytest.mark.timeout(SECONDS + 300)
 @pytest.mark.parametrize(("source", "destination"), PAIRS)
 def test_nothing_is_lost(source: str, destination: str, tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     dice = random.Random(seed)
     print(f"seed {seed}")
     url = fresh_url(source, tmp_path)
-    with fairlead.connect(url) as db, broker_of(destination, tmp_path) as broker:
+    with fairturn.connect(url) as db, broker_of(destination, tmp_path) as broker:
         queue = db.queue("out")
-        policy = fairlead.Policy(ordered=broker.ordered)
+        policy = fairturn.Policy(ordered=broker.ordered)
         queue.create(meta={"destination": broker.address}, max_attempts=0, policy=policy)
         crew = Crew(url, dice)
         try:
@@ -75,14 +76,14 @@ def test_nothing_is_lost(source: str, destination: str, tmp_path: Path) -> None:
             assert of_it == sorted(of_it)
 
 
-def _load(queue: fairlead.Queue, crew: Crew, broker: Broker, dice: random.Random) -> None:
+def _load(queue: fairturn.Queue, crew: Crew, broker: Broker, dice: random.Random) -> None:
     """Send in portions, and kill in between when the relays have come to work on them."""
     portion = MESSAGES // KILLS
     for start in range(0, MESSAGES, portion):
         queue.send_many(
-            fairlead.Send({"n": n}, channel=f"c{n % CHANNELS}", delay=dice.choice((0, 0, 0.5)))
+            fairturn.Send({"n": n}, channel=f"c{n % CHANNELS}", delay=dice.choice((0, 0, 0.5)))
             if not broker.ordered
-            else fairlead.Send({"n": n}, channel=f"c{n % CHANNELS}")
+            else fairturn.Send({"n": n}, channel=f"c{n % CHANNELS}")
             for n in range(start, min(start + portion, MESSAGES))
         )
         if crew.kills >= KILLS:

@@ -14,7 +14,7 @@ import pytest
 from tests.faults.crew import connection, fresh_url
 from tests.faults.sqs_crew import KINDS, Client, Server
 
-POLLS = "fairlead_sqs_open_polls"
+POLLS = "fairturn_sqs_open_polls"
 
 
 @contextlib.contextmanager
@@ -30,9 +30,9 @@ def nobody_receives(kind: str, url: str) -> Iterator[None]:
         cursor = raw.cursor()
         if kind == "postgresql":
             cursor.execute("BEGIN")
-            cursor.execute("LOCK TABLE fairlead.message IN ACCESS EXCLUSIVE MODE")
+            cursor.execute("LOCK TABLE fairturn.message IN ACCESS EXCLUSIVE MODE")
         else:
-            cursor.execute("LOCK TABLES fairlead_message WRITE")
+            cursor.execute("LOCK TABLES fairturn_message WRITE")
         yield
         cursor.execute("ROLLBACK" if kind == "postgresql" else "UNLOCK TABLES")
 

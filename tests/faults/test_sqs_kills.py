@@ -1,7 +1,7 @@
 """kill -9 of the server under load: what was accepted is delivered, in order within its group and
 enqueued once; what was deleted stays deleted; a move task goes on.
 
-`make test` runs a few kills; `make faults` one for each twenty of FAIRLEAD_FAULTS, in all
+`make test` runs a few kills; `make faults` one for each twenty of FAIRTURN_FAULTS, in all
 forms.
 """
 

@@ -1,7 +1,7 @@
 """Eight receivers at once, on two servers of one database: nobody gets what another holds, groups
 keep their order whatever their receivers do, and one tenant's flood delays nobody else.
 
-`make test` runs small forms; `make faults` with FAIRLEAD_FAULTS=1000 the 100,000 messages.
+`make test` runs small forms; `make faults` with FAIRTURN_FAULTS=1000 the 100,000 messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MESSAGES = ROUNDS * 100 if FULL else 2_000
 GROUPS = 6
 IN_ORDER = ROUNDS if FULL else 30  # messages of each group
 FLOOD = 10_000
-pytestmark = pytest.mark.timeout(max(180, ROUNDS * 2))
+pytestmark = pytest.mark.timeout(max(300, ROUNDS * 2))
 
 
 class Pair:

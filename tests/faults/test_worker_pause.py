@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import fairlead
+import fairturn
 from tests.faults.crew import (
     FULL,
     LEASE,
@@ -41,7 +41,7 @@ def test_a_late_transaction_has_no_effect(kind: str, type: str, tmp_path: Path) 
     url = fresh_url(kind, tmp_path)
     make_effects(url)
     with (
-        fairlead.connect(url) as db,
+        fairturn.connect(url) as db,
         Crew(url, tmp_path, {"queues": ["long"], "concurrency": 4}) as crew,
     ):
         queue = db.queue("long")
@@ -49,7 +49,7 @@ def test_a_late_transaction_has_no_effect(kind: str, type: str, tmp_path: Path) 
         paused = crew.start_ready(1)[0]
         gate = tmp_path / "gate"
         numbers = set(range(4))
-        queue.send_many([fairlead.Send({"n": n, "gate": str(gate)}, type=type) for n in numbers])
+        queue.send_many([fairturn.Send({"n": n, "gate": str(gate)}, type=type) for n in numbers])
         wait_until(lambda: len(paused.running()) == len(numbers), "it works on all")
         paused.send(signal.SIGSTOP)
         other = crew.start()
@@ -69,7 +69,7 @@ def test_a_late_transaction_has_no_effect(kind: str, type: str, tmp_path: Path) 
 def test_pauses_under_load(kind: str, tmp_path: Path) -> None:
     url = fresh_url(kind, tmp_path)
     make_effects(url)
-    with fairlead.connect(url) as db:
+    with fairturn.connect(url) as db:
         queue = db.queue("effect")
         queue.create(lease=1, max_attempts=0)
         quick = 0.0 if kind == "sqlite" else 0.02

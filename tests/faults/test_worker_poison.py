@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import fairlead
+import fairturn
 from tests.faults.crew import Crew, Member, fresh_url, wait_until
 
 ATTEMPTS = 3
@@ -16,16 +16,16 @@ MEMORY = 1024**3  # bytes of data that a process of these workers may have
 KINDS = ["sqlite", "postgresql", "mysql"]
 
 
-def send(queue: fairlead.Queue, type: str) -> dict[int, str]:
+def send(queue: fairturn.Queue, type: str) -> dict[int, str]:
     """Neighbours, with one message in the middle for each way to die; those by their id."""
     bodies = [{"n": n, "seconds": 0.02 * (n % 3)} for n in range(NEIGHBOURS)]
     for i, how in enumerate(WAYS):
         bodies.insert(5 + 10 * i, {"n": 1000 + i, "seconds": 0.05, "how": how})
-    ids = queue.send_many([fairlead.Send(body, type=type) for body in bodies])
+    ids = queue.send_many([fairturn.Send(body, type=type) for body in bodies])
     return {id: str(body["how"]) for id, body in zip(ids, bodies, strict=True) if "how" in body}
 
 
-def check_dead(queue: fairlead.Queue, poison: dict[int, str]) -> None:
+def check_dead(queue: fairturn.Queue, poison: dict[int, str]) -> None:
     dead = {message.id: message for message in queue.peek(100, state="dead")}
     others = {
         id: (message.attempts, message.error) for id, message in dead.items() if id not in poison
@@ -37,7 +37,7 @@ def check_dead(queue: fairlead.Queue, poison: dict[int, str]) -> None:
     assert queue.stats().total == len(poison)
 
 
-def over(queue: fairlead.Queue) -> bool:
+def over(queue: fairturn.Queue) -> bool:
     stats = queue.stats()
     return stats.dead == stats.total
 
@@ -46,7 +46,7 @@ def over(queue: fairlead.Queue) -> bool:
 def test_in_processes_of_their_own(kind: str, tmp_path: Path) -> None:
     url = fresh_url(kind, tmp_path)
     with (
-        fairlead.connect(url) as db,
+        fairturn.connect(url) as db,
         Crew(url, tmp_path, {"queues": ["process"], "concurrency": 4}) as crew,
     ):
         queue = db.queue("process")
@@ -77,7 +77,7 @@ def test_in_threads_of_a_worker_that_is_started_again(kind: str, tmp_path: Path)
     """The whole worker dies, and something restarts it, as systemd does."""
     url = fresh_url(kind, tmp_path)
     with (
-        fairlead.connect(url) as db,
+        fairturn.connect(url) as db,
         Crew(url, tmp_path, {"queues": ["thread"], "concurrency": 4}) as crew,
     ):
         queue = db.queue("thread")
@@ -91,7 +91,7 @@ def test_in_threads_of_a_worker_that_is_started_again(kind: str, tmp_path: Path)
         assert crew.all[-1].stop() == 0
 
 
-def supervise(crew: Crew, queue: fairlead.Queue) -> None:
+def supervise(crew: Crew, queue: fairturn.Queue) -> None:
     running: list[Member] = [crew.start(memory=MEMORY)]
 
     def done() -> bool:

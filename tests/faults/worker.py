@@ -10,13 +10,13 @@ from __future__ import annotations
 import random
 import sys
 
-import fairlead
+import fairturn
 
 
 def main(url: str, name: str, seed: str) -> None:
-    db = fairlead.connect(url)
+    db = fairturn.connect(url)
     queue = db.queue(name)
-    held: list[fairlead.LeasedMessage] = []
+    held: list[fairturn.LeasedMessage] = []
     chance = random.Random(seed)
     print("ready", flush=True)
     for line in sys.stdin:
@@ -33,7 +33,7 @@ def main(url: str, name: str, seed: str) -> None:
             print("done", flush=True)
 
 
-def run_batches(db: fairlead.Database, name: str, n: int, chance: random.Random) -> None:
+def run_batches(db: fairturn.Database, name: str, n: int, chance: random.Random) -> None:
     """Over the same queues, channels and keys as everybody else, each time in another order."""
     for i in range(n):
         places = [(queue, channel) for queue in ("a", "b", "c") for channel in ("x", "y")]

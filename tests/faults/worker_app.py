@@ -20,19 +20,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-import fairlead
-from fairlead.worker.runtime import Worker
+import fairturn
+from fairturn.worker.runtime import Worker
 from tests.faults.crew import Notes
 
 notes = Notes(Path(os.environ["FAULTS_NOTES"]))
 
 
-class Told(fairlead.Middleware):
+class Told(fairturn.Middleware):
     def worker_started(self, worker: Worker) -> None:
         notes.add("ready")
 
 
-app = fairlead.App(os.environ["FAULTS_URL"], middleware=[Told()])
+app = fairturn.App(os.environ["FAULTS_URL"], middleware=[Told()])
 
 
 @contextlib.contextmanager
@@ -47,13 +47,13 @@ def noted(ctx: Any, n: int) -> Any:
 
 # --- work without an effect in the database ----------------------------------------------------
 @app.task(queue="plain")
-def plain(ctx: fairlead.Context, n: int, seconds: float = 0.0) -> None:
+def plain(ctx: fairturn.Context, n: int, seconds: float = 0.0) -> None:
     with noted(ctx, n):
         time.sleep(seconds)
 
 
 @app.task(queue="plain")
-async def plain_async(ctx: fairlead.AsyncContext, n: int, seconds: float = 0.0) -> None:
+async def plain_async(ctx: fairturn.AsyncContext, n: int, seconds: float = 0.0) -> None:
     with noted(ctx, n):
         await asyncio.sleep(seconds)
 
@@ -64,14 +64,14 @@ def insert(n: int, delivery: int) -> str:
 
 
 @app.task(queue="effect")
-def effect(ctx: fairlead.Context, n: int, seconds: float = 0.0) -> None:
+def effect(ctx: fairturn.Context, n: int, seconds: float = 0.0) -> None:
     with noted(ctx, n), ctx.transaction() as connection:
         connection.cursor().execute(insert(n, ctx.message.deliveries))
         time.sleep(seconds)
 
 
 @app.task(queue="effect")
-async def effect_async(ctx: fairlead.AsyncContext, n: int, seconds: float = 0.0) -> None:
+async def effect_async(ctx: fairturn.AsyncContext, n: int, seconds: float = 0.0) -> None:
     with noted(ctx, n):
         async with ctx.transaction() as connection:
             statement = insert(n, ctx.message.deliveries)
@@ -86,7 +86,7 @@ async def effect_async(ctx: fairlead.AsyncContext, n: int, seconds: float = 0.0)
 
 # --- work that lasts until it is told to leave, or that it may ------------------------------------
 @app.task(queue="long")
-def long(ctx: fairlead.Context, n: int, gate: str) -> None:
+def long(ctx: fairturn.Context, n: int, gate: str) -> None:
     """Until the file ``gate`` exists."""
     with noted(ctx, n):
         try:
@@ -102,7 +102,7 @@ def long(ctx: fairlead.Context, n: int, gate: str) -> None:
 
 
 @app.task(queue="long")
-async def long_async(ctx: fairlead.AsyncContext, n: int, gate: str) -> None:
+async def long_async(ctx: fairturn.AsyncContext, n: int, gate: str) -> None:
     with noted(ctx, n):
         try:
             while not os.path.exists(gate):
@@ -113,7 +113,7 @@ async def long_async(ctx: fairlead.AsyncContext, n: int, gate: str) -> None:
 
 
 @app.task(queue="long")
-def gated_effect(ctx: fairlead.Context, n: int, gate: str) -> None:
+def gated_effect(ctx: fairturn.Context, n: int, gate: str) -> None:
     """Waits inside of its transaction."""
     with noted(ctx, n), ctx.transaction() as connection:
         connection.cursor().execute(insert(n, ctx.message.deliveries))
@@ -122,7 +122,7 @@ def gated_effect(ctx: fairlead.Context, n: int, gate: str) -> None:
 
 
 @app.task(queue="long")
-def long_effect(ctx: fairlead.Context, n: int, gate: str) -> None:
+def long_effect(ctx: fairturn.Context, n: int, gate: str) -> None:
     """Comes to its transaction when it may have lost its lease long ago."""
     with noted(ctx, n):
         while not os.path.exists(gate):
@@ -146,14 +146,14 @@ def die(how: str) -> None:
 
 
 @app.task(queue="thread")
-def thread_work(ctx: fairlead.Context, n: int, seconds: float = 0.0, how: str = "") -> None:
+def thread_work(ctx: fairturn.Context, n: int, seconds: float = 0.0, how: str = "") -> None:
     with noted(ctx, n):
         time.sleep(seconds)
         die(how)
 
 
 @app.task(queue="process", executor="process")
-def process_work(ctx: fairlead.Context, n: int, seconds: float = 0.0, how: str = "") -> None:
+def process_work(ctx: fairturn.Context, n: int, seconds: float = 0.0, how: str = "") -> None:
     with noted(ctx, n):
         time.sleep(seconds)
         die(how)

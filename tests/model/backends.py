@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from fairlead.backends.base import Backend
-from fairlead.drivers.base import Driver
-from fairlead.run import run
+from fairturn.backends.base import Backend
+from fairturn.drivers.base import Driver
+from fairturn.drivers.run import run
 
 Opened = tuple[Backend, Driver]
 NAMES = ("sqlite", "postgresql", "mysql")
@@ -48,15 +48,15 @@ def empty(backend: Backend, driver: Driver) -> None:
     for group in run(backend.groups(1000, 0), driver, True):
         run(backend.group_cancel(group[0], 0), driver, True)
     for permit in run(backend.permits(0), driver, True):
-        run(backend.permit_close(permit[0], 0), driver, True)
+        run(backend.permit_close(permit.id, 0), driver, True)
     # Later than anything an example lives through, so that closed groups and events go, too.
     while run(backend.maintain(10_000, 4_000_000_000_000_000), driver, True)[4]:
         pass
 
 
 def _sqlite() -> Opened:
-    from fairlead.backends.sqlite import SqliteBackend
-    from fairlead.drivers.sqlite import SqliteDriver, connect
+    from fairturn.backends.sqlite import SqliteBackend
+    from fairturn.drivers.sqlite import SqliteDriver, connect
 
     backend, driver = SqliteBackend(), SqliteDriver(connect(":memory:"))
     run(backend.migrate(), driver, True)
@@ -69,14 +69,14 @@ def _server(name: str) -> Opened:
     backend: Any
     driver: Any
     if name == "postgresql":
-        from fairlead.backends.postgres import PostgresBackend
-        from fairlead.drivers.psycopg import connect
+        from fairturn.backends.postgres import PostgresBackend
+        from fairturn.drivers.psycopg import connect
 
         backend = PostgresBackend()
         driver = connect(servers.postgres_url("model"), timeout=10, prepare=True)
     else:
-        from fairlead.backends.mysql import MysqlBackend
-        from fairlead.drivers.pymysql import PyMysqlDriver, connect
+        from fairturn.backends.mysql import MysqlBackend
+        from fairturn.drivers.mysql.pymysql import PyMysqlDriver, connect
 
         backend = MysqlBackend()
         url = urlsplit(servers.mysql_url("model"))

@@ -11,9 +11,22 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fairlead.backends.base import SENT, Receive
-from fairlead.drivers.base import Driver
-from fairlead.run import run
+from fairturn.backends.base import SENT, Batch, Opening, Peek, Receive, Reschedule
+from fairturn.backends.verbs import (
+    ACK,
+    RELEASE,
+    Complete,
+    Defer,
+    Extend,
+    Fail,
+    Kill,
+    Lease,
+    Progress,
+    Verb,
+)
+from fairturn.core.rows import SendRow
+from fairturn.drivers.base import Driver
+from fairturn.drivers.run import run
 from tests.model.backends import Opened, Target
 from tests.model.pair import NOBODY, Pair
 from tests.model.steps import DAY, GROUPS, KEYS, KINDS, NAMES, SECOND, WILD, Dice, step
@@ -125,7 +138,7 @@ class Machine(RuleBasedStateMachine):
                 return alive[id], id
         return queue, self.ids[-1 - k] if k < len(self.ids) else NOBODY
 
-    def pick(self, fate: str, ks: list[int]) -> tuple[str, list[tuple[int, int]]]:
+    def pick(self, fate: str, ks: list[int]) -> tuple[str, list[Lease]]:
         """Some leases, and the queue of the first: a verb is for one queue's."""
         among = self.leases
         if fate == "member":
@@ -140,14 +153,15 @@ class Machine(RuleBasedStateMachine):
                 self.settle()
             among = self.live() or self.leases
         if not among:
-            return "a", [(NOBODY, 1)]
+            return "a", [Lease(NOBODY, 1)]
         chosen = [among[-1 - k % len(among)] for k in ks]
-        queue = chosen[0][0]
-        return queue, [(id, delivery) for q, id, delivery in chosen if q == queue]
+        [(queue, _, _), *_] = chosen
+        return queue, [Lease(id, delivery) for q, id, delivery in chosen if q == queue]
 
     def is_member(self, lease: tuple[str, int, int]) -> bool:
         """Of an open group."""
-        group = self.pair.model._state.queues[lease[0]].messages[lease[1]].group
+        queue, id, _ = lease
+        group = self.pair.model._state.queues[queue].messages[id].group
         return group is not None and group.is_open
 
     def live(self) -> list[tuple[str, int, int]]:
@@ -158,9 +172,9 @@ class Machine(RuleBasedStateMachine):
         """Queue, id and delivery of the messages in this state; at 0 also those past expiry."""
         model, driver = self.pair.model, self.pair.driver
         return [
-            (queue["name"], row[0], row[11])
+            (queue["name"], row.id, row.deliveries)
             for queue in run(model.queues(None), driver, True)
-            for row in run(model.peek(queue["name"], 1000, state, None, 0, now), driver, True)
+            for row in run(model.peek(queue["name"], Peek(1000, state), now), driver, True)
         ]
 
     # --- queues and policies -----------------------------------------------------------------
@@ -183,7 +197,7 @@ class Machine(RuleBasedStateMachine):
         self.call("policy_clear", queue, channel, self.now)
 
     # --- sending and receiving ---------------------------------------------------------------
-    def send(self, queue: str, items: list[tuple[Any, ...]]) -> None:
+    def send(self, queue: str, items: list[SendRow]) -> None:
         self.open_groups(queue, items)
         sent = self.call("send", queue, [self.due(item) for item in items], self.now)
         if not isinstance(sent, Exception):
@@ -198,25 +212,26 @@ class Machine(RuleBasedStateMachine):
         self,
         sets: list[tuple[Any, ...]],
         clears: list[tuple[str, str]],
-        sends: list[tuple[str, list[tuple[Any, ...]]]],
+        sends: list[tuple[str, list[SendRow]]],
     ) -> None:
         for queue, items in sends:
             self.open_groups(queue, items)
         rows = [(queue, [self.due(item) for item in items]) for queue, items in sends]
-        sent = self.call("batch", sets, clears, rows, self.now)
+        sent = self.call("batch", Batch(sets, clears, rows), self.now)
         if not isinstance(sent, Exception):
             found = {id for items in sent for id, outcome in items if outcome == SENT and id}
             self.ids += sorted(found)
 
-    def due(self, item: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (*item[:4], None if item[4] is None else self.now + item[4], *item[5:])
+    def due(self, item: SendRow) -> SendRow:
+        return item if item.due_us is None else item._replace(due_us=self.now + item.due_us)
 
     # --- groups ------------------------------------------------------------------------------
-    def open_groups(self, queue: str, items: list[tuple[Any, ...]]) -> None:
+    def open_groups(self, queue: str, items: list[SendRow]) -> None:
         """Whether a send makes a group that its only member does not join (a duplicate, or one
         that collapses) is not settled: open it before."""
         model = self.pair.model
-        names = {item[15] for item in items if (item[6] or item[16]) and item[15] is not None}
+        named = [item.group for item in items if item.key or item.once]
+        names = {group for group in named if group is not None}
         for name in sorted(names):
             if queue in model._state.queues and not model._group(name):
                 self.group_open(name, queue, "i", None, None)
@@ -230,17 +245,18 @@ class Machine(RuleBasedStateMachine):
             return
         end, abort = (work and self.due(work) for work in works)
         self.ids += self.guard(
-            lambda: self.pair.group_open(name, queue, on_dead, end, abort, self.now)
+            lambda: self.pair.group_open(Opening(name, queue, on_dead, end, abort), self.now)
         )
 
     def group_life(
-        self, opened: tuple[Any, ...], members: list[tuple[str, list[Any]]], start: bool
+        self, opened: tuple[Any, ...], members: list[tuple[str, list[SendRow]]], start: bool
     ) -> None:
+        name, *_ = opened
         self.group_open(*opened)
         for queue, items in members:
-            self.send(queue, [(*item[:15], opened[0], *item[16:]) for item in items])
+            self.send(queue, [item.of_group(name) for item in items])
         if start:
-            self.group_start(opened[0])
+            self.group_start(name)
 
     def group_start(self, name: str) -> None:
         self.call("group_start", name, self.now)
@@ -276,57 +292,59 @@ class Machine(RuleBasedStateMachine):
     def _receive(self, queue: str, consumer: int, args: Receive) -> None:
         received = self.guard(lambda: self.pair.receive(queue, consumer, args, self.now))
         if not isinstance(received, Exception):
-            self.leases += [(queue, row[0], row[11]) for row in received.rows]
+            self.leases += [(queue, row.id, row.deliveries) for row in received.rows]
 
     # --- the verbs ---------------------------------------------------------------------------
-    def verb(self, name: str, fate: str, ks: list[int], strict: bool, *args: Any) -> None:
+    def verb(self, verb: Verb, fate: str, ks: list[int], strict: bool) -> None:
         queue, leases = self.pick(fate, ks)
         # In your transaction a batch reports its lost leases: raising would leave half of it done.
         strict = strict and (self.pair.saved is None or len(leases) == 1)
-        if name == "extend":  # which of two mentions of a lease is the last is nobody's business
+        if isinstance(verb, Extend):  # which of two mentions of a lease is the last does not matter
             leases = list(dict.fromkeys(leases))
-        self.call(name, queue, leases, *args, strict, self.now)
+        self.call("apply_verb", queue, verb, leases, strict, self.now)
 
-    def ack(self, fate: str, ks: list[int], strict: bool) -> None:
-        self.verb("ack", fate, ks, strict)
+    def ack(self, *leases: Any) -> None:
+        self.verb(ACK, *leases)
 
     def complete(
         self, fate: str, ks: list[int], strict: bool, result: tuple[bytes | None, int]
     ) -> None:
-        self.verb("complete", fate, ks, strict, *result)
+        self.verb(Complete(*result), fate, ks, strict)
 
     def defer(
         self, fate: str, ks: list[int], strict: bool, at: int | None, delay: int, memo: Any
     ) -> None:
         due = None if at is None else self.now + at
-        keep = memo == "keep"
-        self.verb("defer", fate, ks, strict, due, delay, keep, *((None, 0) if keep else memo))
+        verb = Defer(due, delay, 1) if memo == "keep" else Defer(due, delay, 0, *memo)
+        self.verb(verb, fate, ks, strict)
 
     def fail(
         self, fate: str, ks: list[int], strict: bool, error: str, delay: int | None, more: bool
     ) -> None:
         details, reference = (b"{}", "ref") if more else (None, None)
-        self.verb("fail", fate, ks, strict, error, delay, details, reference)
+        self.verb(Fail(error, delay, details, reference), fate, ks, strict)
 
     def kill(self, fate: str, ks: list[int], strict: bool, error: str) -> None:
-        self.verb("kill", fate, ks, strict, error, None, None)
+        self.verb(Kill(error), fate, ks, strict)
 
-    def extend(self, fate: str, ks: list[int], strict: bool, *args: Any) -> None:
-        self.verb("extend", fate, ks, strict, *args)
+    def extend(
+        self, fate: str, ks: list[int], strict: bool, lease: int | None, exact: bool
+    ) -> None:
+        self.verb(Extend(lease, int(exact)), fate, ks, strict)
 
-    def release(self, fate: str, ks: list[int], strict: bool) -> None:
-        self.verb("release", fate, ks, strict)
+    def release(self, *leases: Any) -> None:
+        self.verb(RELEASE, *leases)
 
     def progress(
         self, fate: str, ks: list[int], strict: bool, progress: int | None, note: str | None
     ) -> None:
-        self.verb("progress", fate, ks, strict, progress, note)
+        self.verb(Progress(progress, note), fate, ks, strict)
 
     def wrong_lease(self, queue: str, k: int, by: int) -> None:
         """A lease of another queue, or a delivery that never was."""
         if self.leases:
             _, id, delivery = self.leases[-1 - k % len(self.leases)]
-            self.call("ack", queue, [(id, delivery + by)], False, self.now)
+            self.call("apply_verb", queue, ACK, [Lease(id, delivery + by)], False, self.now)
 
     # --- waiting and finished messages -------------------------------------------------------
     def sweep_first(self) -> None:
@@ -336,9 +354,9 @@ class Machine(RuleBasedStateMachine):
         expired = len(self.alive(None)) != len(self.alive(None, self.now))
         model, driver = self.pair.model, self.pair.driver
         if expired or any(
-            row[8] <= self.now
+            row.due_at <= self.now
             for queue in run(model.queues(None), driver, True)
-            for row in run(model.peek(queue["name"], 1000, "s", None, 0, 0), driver, True)
+            for row in run(model.peek(queue["name"], Peek(1000, "s"), 0), driver, True)
         ):
             self.call("maintain", 1000, self.now)
             self.settle()  # it may have ended a group
@@ -364,7 +382,7 @@ class Machine(RuleBasedStateMachine):
         id = None
         if key is None:
             queue, id = self.message(queue, *which)
-        self.call("reschedule", queue, id, key, due, delay, rank, self.now)
+        self.call("reschedule", queue, id, key, Reschedule(due, delay, rank), self.now)
 
     def redrive(self, queue: str, to: str | None, limit: int, delay: int) -> None:
         self.sweep_first()
@@ -372,8 +390,10 @@ class Machine(RuleBasedStateMachine):
         model, driver = self.pair.model, self.pair.driver
         found = run(model.queues(queue), driver, True) and run(model.queues(to), driver, True)
         if to is not None and found:
-            dead = run(model.peek(queue, 1000, "x", None, 0, 0), driver, True)
-            if found[0]["expires_us"] is not None or any(row[23] is not None for row in dead):
+            dead = run(model.peek(queue, Peek(1000, "x"), 0), driver, True)
+            if found[0]["expires_us"] is not None or any(
+                row.expires_at is not None for row in dead
+            ):
                 to = None
         to = None if to == queue else to
         self.call("redrive", queue, to, limit, delay, self.now)
@@ -403,6 +423,11 @@ class Machine(RuleBasedStateMachine):
     def permit_close(self, k: int) -> None:
         self.call("permit_close", self.permit(k), self.now)
 
+    def permit_life(self, ttl: int, queue: str, n: int, lease: int | None) -> None:
+        self.permit_create(ttl)
+        self._receive(queue, 0, Receive(n, permit=self.permit(0)))
+        self.extend("live", [0], False, lease, True)
+
     # --- time, faults, care ------------------------------------------------------------------
     def tick(self, by: int) -> None:
         self.now += by
@@ -415,13 +440,14 @@ class Machine(RuleBasedStateMachine):
 
     def instants(self) -> list[int]:
         model, driver = self.pair.model, self.pair.driver
-        found: list[int | None] = [row[3] for row in run(model.permits(self.now), driver, True)]
+        permits = run(model.permits(self.now), driver, True)
+        found: list[int | None] = [permit.expires_at for permit in permits]
         for queue in run(model.queues(None), driver, True):
             kept = {"d": queue["retention_us"] or DAY, "x": queue["dead_retention_us"] or 0}
-            for row in run(model.peek(queue["name"], 1000, None, None, 0, 0), driver, True):
-                found += [row[8], row[13], row[23]]  # due_at, lease_until, expires_at
-                if row[22] is not None:
-                    found.append(row[22] + kept[row[19]])
+            for row in run(model.peek(queue["name"], Peek(1000), 0), driver, True):
+                found += [row.due_at, row.lease_until, row.expires_at]
+                if row.finished_at is not None:
+                    found.append(row.finished_at + kept[row.state])
         for lane in model._state.queues.values():
             found += [one.expires_at for one in lane.remembered.values()]
         return [at for at in found if at is not None]
@@ -443,20 +469,22 @@ class Machine(RuleBasedStateMachine):
         if tied([g.closed_at for g in model._state.groups if g.closed_at is not None], limit):
             return False
         for queue in run(model.queues(None), driver, True):
-            rows = run(model.peek(queue["name"], 1000, None, None, 0, 0), driver, True)
+            rows = run(model.peek(queue["name"], Peek(1000), 0), driver, True)
             logged = run(model.failures(queue["name"], None, None, 1000), driver, True)
-            expiring = sorted((row[23], row[0]) for row in rows if row[23] is not None)
+            expiring = sorted(
+                (row.expires_at, row.id) for row in rows if row.expires_at is not None
+            )
             gone = {id for at, id in expiring[:limit] if at <= self.now}  # before the rest is swept
-            kept = [row for row in rows if row[0] not in gone]
-            leases = [row[13] for row in kept if row[19] == "l"]  # lease_until
+            kept = [row for row in rows if row.id not in gone]
+            leases = [row.lease_until for row in kept if row.state == "l"]
             dying = [self.now for lease in leases if lease <= self.now][:limit]  # some of them
             for instants in (
                 [at for at, _ in expiring],
                 leases,
-                [row[8] for row in kept if row[19] == "s"],  # due_at
-                [row[22] for row in kept if row[19] == "d"],  # finished_at
-                [row[22] for row in kept if row[19] == "x"] + dying,
-                [failure[4] for failure in logged],
+                [row.due_at for row in kept if row.state == "s"],
+                [row.finished_at for row in kept if row.state == "d"],
+                [row.finished_at for row in kept if row.state == "x"] + dying,
+                [failure.at for failure in logged],
             ):
                 if tied(instants, limit):
                     return False

@@ -23,19 +23,19 @@ from typing import Any
 from tests.model.mutations import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = int(os.environ.get("FAIRLEAD_MUTANT_EXAMPLES", "400"))
-AT_ONCE = int(os.environ.get("FAIRLEAD_MUTANT_JOBS", "2"))
+EXAMPLES = int(os.environ.get("FAIRTURN_MUTANT_EXAMPLES", "400"))
+AT_ONCE = int(os.environ.get("FAIRTURN_MUTANT_JOBS", "2"))
 
 
 def build(mutant: Mutant | None, directory: Path) -> None:
     """A copy of the package with the mutation in it."""
     shutil.copytree(
-        ROOT / "src" / "fairlead",
-        directory / "fairlead",
+        ROOT / "src" / "fairturn",
+        directory / "fairturn",
         ignore=shutil.ignore_patterns("__pycache__"),
     )
     if mutant is not None:
-        path = directory / "fairlead" / "backends" / "sqlite" / mutant.file
+        path = directory / "fairturn" / "backends" / "sqlite" / mutant.file
         text = path.read_text(encoding="utf-8")
         found = text.count(mutant.old)
         if found != mutant.times:
@@ -73,13 +73,13 @@ def run_trial() -> None:
     from hypothesis import Phase
     from hypothesis.stateful import run_state_machine_as_test
 
-    import fairlead
+    import fairturn
     from tests.model.backends import target
     from tests.model.machine import machine
     from tests.model.pair import Difference
     from tests.model.profile import profile
 
-    assert Path(fairlead.__file__).parents[1] == Path.cwd(), "not the copy was imported"
+    assert Path(fairturn.__file__).parents[1] == Path.cwd(), "not the copy was imported"
     caught = ""
     text = ""
     with target("sqlite") as database:

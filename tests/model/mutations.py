@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # The files of statements.
-CARE = "statements/care.sql"
+CARE = "statements/maintenance.sql"
 EVENTS = "statements/events.sql"
 GROUPS = "statements/groups.sql"
 INSIGHT = "statements/insight.sql"
 MESSAGES = "statements/messages.sql"
 POLICIES = "statements/policies.sql"
 QUEUES = "statements/queues.sql"
-RECEIVING = "statements/receiving.sql"
-SENDING = "statements/sending.sql"
+RECEIVING = "statements/receive.sql"
+SENDING = "statements/sends.sql"
 VERBS = "statements/verbs.sql"
 
 
@@ -31,10 +31,10 @@ MUTANTS = [
     Mutant(
         "ack-ignores-delivery",
         VERBS,
-        """DELETE FROM fairlead_message
+        """DELETE FROM fairturn_message
 WHERE id IN (SELECT value FROM json_each(:ids))
   AND deliveries = :delivery AND""",
-        """DELETE FROM fairlead_message
+        """DELETE FROM fairturn_message
 WHERE id IN (SELECT value FROM json_each(:ids))
   AND :delivery > 0 AND""",
     ),
@@ -42,21 +42,21 @@ WHERE id IN (SELECT value FROM json_each(:ids))
         "verbs-ignore-delivery",
         VERBS,
         """SELECT id, deliveries, attempts, coalesce(max_attempts, :queue_attempts), group_id
-FROM fairlead_message
+FROM fairturn_message
 WHERE id IN (SELECT value FROM json_each(:ids))
   AND deliveries = :delivery AND""",
         """SELECT id, :delivery, attempts, coalesce(max_attempts, :queue_attempts), group_id
-FROM fairlead_message
+FROM fairturn_message
 WHERE id IN (SELECT value FROM json_each(:ids))
   AND :delivery > 0 AND""",
     ),
     Mutant(
         "ack-takes-other-queues-leases",
         VERBS,
-        """DELETE FROM fairlead_message
+        """DELETE FROM fairturn_message
 WHERE id IN (SELECT value FROM json_each(:ids))
   AND deliveries = :delivery AND +lane = :lane AND""",
-        """DELETE FROM fairlead_message
+        """DELETE FROM fairturn_message
 WHERE id IN (SELECT value FROM json_each(:ids))
   AND deliveries = :delivery AND :lane > 0 AND""",
     ),
@@ -66,7 +66,7 @@ WHERE id IN (SELECT value FROM json_each(:ids))
         "deliveries = deliveries + 1,",
         "deliveries = max(deliveries, 1),",
     ),
-    Mutant("cancel-without-force", "messages.py", 'row[1] not in "hsr"', 'row[1] not in "hsrl"'),
+    Mutant("cancel-without-force", "messages.py", 'state not in "hsr"', 'state not in "hsrl"'),
     # --- instants ----------------------------------------------------------------------------
     Mutant(
         "due-is-exclusive",
@@ -74,7 +74,7 @@ WHERE id IN (SELECT value FROM json_each(:ids))
         "AND state = 's' AND due_at <= :now\n    ORDER BY due_at, id",
         "AND state = 's' AND due_at < :now\n    ORDER BY due_at, id",
     ),
-    Mutant("born-ready-is-exclusive", "sending.py", "if due <= queue.now", "if due < queue.now"),
+    Mutant("born-ready-is-exclusive", "sends.py", "if due <= queue.now", "if due < queue.now"),
     Mutant(
         "lease-end-is-exclusive",
         CARE,
@@ -98,11 +98,14 @@ WHERE id IN (SELECT value FROM json_each(:ids))
         "attempts-not-counted", RECEIVING, "state = 'l', attempts = attempts + 1,", "state = 'l',"
     ),
     Mutant(
-        "one-attempt-too-many", "verbs.py", "attempts >= max_attempts", "attempts > max_attempts"
+        "one-attempt-too-many",
+        "verbs.py",
+        "held.attempts >= held.max_attempts",
+        "held.attempts > held.max_attempts",
     ),
     Mutant(
         "lapse-ignores-attempts",
-        "care.py",
+        "maintenance.py",
         "if max_attempts == 0 or attempts < max_attempts:",
         "if max_attempts == 0 or attempts <= max_attempts:",
     ),
@@ -116,8 +119,8 @@ WHERE id IN (SELECT value FROM json_each(:ids))
     Mutant(
         "redrive-keeps-attempts",
         MESSAGES,
-        "due_at = :due_at, attempts = 0, begun = 0,\n    finished_at = NULL\nWHERE",
-        "due_at = :due_at, begun = 0,\n    finished_at = NULL\nWHERE",
+        " attempts = 0, begun = 0,\n    finished_at = NULL, first_at = NULL\nWHERE",
+        " begun = 0,\n    finished_at = NULL, first_at = NULL\nWHERE",
     ),
     Mutant("backoff-off-by-one", "verbs.py", "range(attempts - 1)", "range(attempts)"),
     Mutant(
@@ -132,7 +135,7 @@ WHERE id IN (SELECT value FROM json_each(:ids))
         "expires_at = :expires_at, error = :error,",
         "expires_at = coalesce(:expires_at, expires_at), error = :error,",
     ),
-    Mutant("dead-letter-to-itself", "care.py", "and queue.dead_letter != queue.name:", ":"),
+    Mutant("dead-letter-to-itself", "maintenance.py", "and queue.dead_letter != queue.name:", ":"),
     Mutant("recovered-flag-lost", CARE, "SET state = 'r', recovered = 1,", "SET state = 'r',"),
     Mutant(
         "redrive-newest-first",
@@ -158,10 +161,15 @@ WHERE id IN (SELECT value FROM json_each(:ids))
         "json & 1, :expires_at,",
         "json & 1, coalesce(:expires_at, expires_at),",
     ),
-    Mutant("move-does-not-promote", "moving.py", "yield SQL.promote,", "_ = SQL.promote,"),
-    Mutant("move-leaves-groups-waiting", "moving.py", "ended.left(", "list("),
-    Mutant("move-tells-no-deletion", "moving.py", 'tell(found, "deleted", ids)', "()"),
-    Mutant("move-is-not-counted", "moving.py", "count_one(target, SENT, len(rows))", "()"),
+    Mutant("move-does-not-promote", "messages.py", "yield SQL.promote,", "_ = SQL.promote,"),
+    Mutant("move-leaves-groups-waiting", "messages.py", "ended.left(group for", "list(group for"),
+    Mutant(
+        "move-tells-no-deletion",
+        "messages.py",
+        'ids = [id for id, _ in moved]\n        yield from tell(found, "deleted", ids)\n',
+        "ids = [id for id, _ in moved]\n",
+    ),
+    Mutant("move-is-not-counted", "messages.py", "count_one(target, SENT, len(rows))", "()"),
     Mutant("promote-misses-the-last-instant", CARE, "due_at <= :due", "due_at < :due"),
     Mutant(
         "promote-ends-pauses",
@@ -182,7 +190,7 @@ WHERE id IN (SELECT value FROM json_each(:ids))
         "AND :now > 0\n    ORDER BY due_at",
     ),
     # --- what is kept ------------------------------------------------------------------------
-    Mutant("memo-erased-when-omitted", "verbs.py", "if not keep_memo:", "if True:"),
+    Mutant("memo-erased-when-omitted", "verbs.py", "if not verb.keep_memo:", "if True:"),
     Mutant("ack-ignores-retention", "verbs.py", "if queue.retention_us > 0:", "if False:"),
     Mutant(
         "done-kept-for-ever",
@@ -208,7 +216,10 @@ WHERE id IN (SELECT value FROM json_each(:ids))
         "ON m.lane <= :lane AND m.key = k.value",
     ),
     Mutant(
-        "replace-of-leased", "sending.py", 'elif holder.state == "l":', 'elif holder.state == "h":'
+        "replace-of-leased",
+        "../keys.py",
+        "else holder.state]",
+        "else holder.state.replace('l', 'r')]",
     ),
     Mutant(
         "replace-keeps-memo",
@@ -218,9 +229,9 @@ WHERE id IN (SELECT value FROM json_each(:ids))
     ),
     Mutant(
         "conflict-sends-the-rest",
-        "sending.py",
-        "if any(outcome == CONFLICT for",
-        "if any(outcome == 'no' for",
+        "sends.py",
+        "if plan.conflicts:",
+        "if False:",
     ),
     # --- limits and fairness -----------------------------------------------------------------
     Mutant(
@@ -239,14 +250,16 @@ WHERE id IN (SELECT value FROM json_each(:ids))
     ),
     Mutant(
         "queue-limit-ignored",
-        "receiving.py",
+        "receive/receives.py",
         "call.left = max(0, min(call.left, free, gate.allowed))",
         "call.left = max(0, min(call.left, gate.allowed))",
     ),
-    Mutant("weight-ignored", "gates.py", "Channel(name, policy.weight,", "Channel(name, 1,", 2),
+    Mutant(
+        "weight-ignored", "receive/gates.py", "Channel(name, policy.weight,", "Channel(name, 1,", 2
+    ),
     Mutant(
         "a-turn-never-ends",
-        "fairness.py",
+        "receive/fairness.py",
         "return self.credit - 1 - (given - 1) % self.credit",
         "return self.credit",
     ),
@@ -255,25 +268,25 @@ WHERE id IN (SELECT value FROM json_each(:ids))
     ),
     Mutant(
         "rate-charged-once-per-call",
-        "receiving.py",
+        "receive/receives.py",
         "c.base + k * c.interval",
         "c.base + c.interval",
     ),
-    Mutant("burst-off-by-one", "gates.py", "// interval + 1", "// interval + 2"),
+    Mutant("burst-off-by-one", "receive/gates.py", "// interval + 1", "// interval + 2"),
     Mutant(
         "queue-rate-not-charged",
         QUEUES,
         "SET tat = :tat WHERE id",
         "SET tat = min(tat, :tat) WHERE id",
     ),
-    Mutant("paused-queue-gives", "receiving.py", "if not found.paused:", "if True:"),
+    Mutant("paused-queue-gives", "receive/receives.py", "if not found.paused:", "if True:"),
     Mutant(
         "ordered-overtakes-a-retry",
         RECEIVING,
         "AND m.begun = 1 AND m.state = 's')",
         "AND m.begun = 2 AND m.state = 's')",
     ),
-    Mutant("ordered-overtakes-a-lease", "gates.py", "(leased or blocked)", "blocked"),
+    Mutant("ordered-overtakes-a-lease", "receive/gates.py", "(leased or blocked)", "blocked"),
     Mutant("begun-forgotten", RECEIVING, "SET begun = 1 WHERE id IN", "SET begun = 0 WHERE id IN"),
     Mutant(
         "priority-ignored-in-merge",
@@ -284,7 +297,9 @@ ORDER BY m.channel, m.rank, m.due_at, m.id""",
 ORDER BY m.channel, m.due_at, m.id""",
         2,
     ),
-    Mutant("max-bytes-cuts-late", "receiving.py", "total > max_bytes", "total > max_bytes + 1"),
+    Mutant(
+        "max-bytes-cuts-late", "receive/receives.py", "total > max_bytes", "total > max_bytes + 1"
+    ),
     # --- permits -----------------------------------------------------------------------------
     Mutant(
         "expired-permit-revived",
@@ -292,19 +307,21 @@ ORDER BY m.channel, m.due_at, m.id""",
         "WHERE id = :id AND expires_at > :now RETURNING 1",
         "WHERE id = :id AND :now > 0 RETURNING 1",
     ),
-    Mutant("live-permit-ignored", "care.py", "live.append(id)\n            continue", "pass"),
+    Mutant(
+        "live-permit-ignored", "maintenance.py", "live.append(id)\n            continue", "pass"
+    ),
     # --- counters ----------------------------------------------------------------------------
-    Mutant("recovered-not-counted", "care.py", "counted[RECOVERED] += len(ready)", "pass"),
+    Mutant("recovered-not-counted", "maintenance.py", "counted[RECOVERED] += len(ready)", "pass"),
     Mutant(
         "errors-not-counted",
         "verbs.py",
-        "counted[FAILED] = counted[ERRORS] = len(valid)",
-        "counted[FAILED] = len(valid)",
+        "counted[ERRORS] += len(valid)",
+        "pass",
     ),
     Mutant("expired-counts-the-delivered", CARE, "RETURNING deliveries = 0", "RETURNING 1"),
     Mutant(
         "dead-letter-not-counted",
-        "care.py",
+        "maintenance.py",
         "count_one(target, SENT, len(ids))",
         "count_one(target, SENT, 0)",
     ),
@@ -318,31 +335,31 @@ ORDER BY m.channel, m.due_at, m.id""",
     Mutant(
         "group-closes-over-leases",
         GROUPS,
-        "fairlead_group.id AND m.state <> 'd' AND m.state <> 'x')",
-        "fairlead_group.id AND m.state <> 'd' AND m.state <> 'x' AND m.state <> 'l')",
+        "fairturn_group.id AND m.state <> 'd' AND m.state <> 'x')",
+        "fairturn_group.id AND m.state <> 'd' AND m.state <> 'x' AND m.state <> 'l')",
     ),
     Mutant("unstarted-group-closes", GROUPS, "started_at IS NOT NULL AND NOT EXISTS", "NOT EXISTS"),
     Mutant(
         "deaths-abort-nothing",
-        "closing.py",
-        'if group.on_dead == "a" and ended[group.id][1]:',
+        "groups/closing.py",
+        'if group.on_dead == "a" and ended[group.id].died:',
         "if False:",
     ),
     Mutant(
         "every-death-aborts",
-        "closing.py",
-        'if group.on_dead == "a" and ended[group.id][1]:',
-        "if ended[group.id][1]:",
+        "groups/closing.py",
+        'if group.on_dead == "a" and ended[group.id].died:',
+        "if ended[group.id].died:",
     ),
     Mutant(
         "cancel-spares-leases",
         GROUPS,
-        "DELETE FROM fairlead_message\nWHERE {unfinished_member} AND",
-        "DELETE FROM fairlead_message\nWHERE {unfinished_member} AND state <> 'l' AND",
+        "DELETE FROM fairturn_message\nWHERE {unfinished_member} AND",
+        "DELETE FROM fairturn_message\nWHERE {unfinished_member} AND state <> 'l' AND",
     ),
     Mutant(
         "members-are-not-held",
-        "sending.py",
+        "sends.py",
         '("h" if started_at is None else state, *others, group)',
         "(state, *others, group)",
     ),
@@ -354,11 +371,11 @@ ORDER BY m.channel, m.due_at, m.id""",
     ),
     Mutant(
         "work-delay-counts-from-the-opening",
-        "groups.py",
-        "work[DELAY] if work[DUE] is None else None",
+        "groups/groups.py",
+        "work.delay_us if work.due_us is None else None",
         "None",
     ),
-    Mutant("always-the-end-work", "closing.py", "if outcome == ENDED else (abort, end)", ""),
+    Mutant("always-the-end-work", "groups/closing.py", "if outcome == ENDED else (abort, end)", ""),
     Mutant(
         "dead-letter-stays-in-the-group",
         VERBS,
@@ -373,31 +390,31 @@ ORDER BY m.channel, m.due_at, m.id""",
     ),
     Mutant(
         "expired-members-hold-the-group",
-        "care.py",
-        "ended.left(row[1] for row in rows)",
+        "maintenance.py",
+        "ended.left(group for _, group in rows)",
         "ended.left(())",
     ),
     Mutant(
         "purged-members-hold-the-group",
-        "care.py",
-        "ended.left(row[0] for row in rows)",
+        "maintenance.py",
+        "ended.left(group for (group,) in rows)",
         "ended.left(())",
     ),
     Mutant(
         "cancelled-members-not-counted",
-        "closing.py",
+        "groups/closing.py",
         "counted[CANCELLED_COUNTER] = number",
         "counted[CANCELLED_COUNTER] = 0",
     ),
     Mutant(
         "completed-members-not-done",
         "verbs.py",
-        "ended.done(held[2] for held in valid.values())",
-        "ended.left(held[2] for held in valid.values())",
+        "counted[COMPLETED] += len(valid)\n    ended.done(",
+        "counted[COMPLETED] += len(valid)\n    ended.left(",
     ),
     Mutant(
         "closed-groups-kept-too-long",
-        "care.py",
+        "maintenance.py",
         "now - limits.GROUP_RETENTION",
         "now - 20 * limits.GROUP_RETENTION",
     ),
@@ -414,13 +431,13 @@ ORDER BY m.channel, m.due_at, m.id""",
     ),
     Mutant(
         "debounce-bounded-from-now",
-        "sending.py",
-        "min(due, created_at + max_wait)",
-        "min(due, queue.now + max_wait)",
+        "sends.py",
+        "min(due, created_at + max_wait_us)",
+        "min(due, queue.now + item.max_wait_us)",
     ),
     Mutant(
         "batch-clears-nothing",
-        "batches.py",
+        "sends.py",
         "yield SQL.clear_policy, (ids[queue], channel)",
         "pass",
     ),
@@ -445,7 +462,7 @@ ORDER BY m.channel, m.due_at, m.id""",
     ),
     Mutant("meta-is-not-cleared", "queues.py", 'elif "meta" in columns:', "elif False:"),
     # --- events ------------------------------------------------------------------------------
-    Mutant("closings-not-told", "closing.py", "    if queue.events:", "    if False:"),
+    Mutant("closings-not-told", "groups/closing.py", "    if queue.events:", "    if False:"),
     Mutant("delays-below-zero", EVENTS, "max(m.due_at - :now, 0)", "m.due_at - :now"),
-    Mutant("expiry-not-told", "care.py", "(row[0] for row in doomed)", "()"),
+    Mutant("expiry-not-told", "maintenance.py", "(id for (id,) in doomed)", "()"),
 ]

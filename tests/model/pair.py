@@ -12,26 +12,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fairlead.backends.base import (
+from fairturn.backends.base import (
     CONFLICT,
     FULL,
-    QUEUE_DEFAULTS,
     SENT,
     Backend,
+    ConsumerState,
     Facts,
-    Memory,
+    Opening,
+    Peek,
     Receive,
     Received,
 )
-from fairlead.backends.memory import MemoryBackend
-from fairlead.backends.memory.choice import limit_left
-from fairlead.drivers.base import Driver
-from fairlead.errors import ChannelFull, DuplicateKey, FairleadError
-from fairlead.run import run
-from fairlead.values import BODY_JSON, MEMO_JSON, RESULT_JSON
+from fairturn.backends.memory import MemoryBackend
+from fairturn.backends.memory.receives import limit_left
+from fairturn.backends.verbs import Applied, Lease
+from fairturn.core.errors import ChannelFull, DuplicateKey, FairturnError
+from fairturn.core.rows import OutcomeRow
+from fairturn.core.settings import QUEUE_DEFAULTS
+from fairturn.core.values import BODY_JSON, MEMO_JSON, RESULT_JSON
+from fairturn.drivers.base import Driver
+from fairturn.drivers.run import run
 
 NOBODY = 10**9  # an id no message has
-VERBS = ("ack", "complete", "defer", "fail", "kill", "extend", "release", "progress")
 
 
 class Difference(AssertionError):
@@ -78,7 +81,7 @@ class Pair:
         self.cursors = ("0", run(backend.events(None, None, None, 1), driver, True)[1])
         self.ids = Ids(ascending=True)
         self.permits = Ids(ascending=False)
-        self.memories: dict[tuple[str, int], tuple[Memory, Memory]] = {}
+        self.consumers: dict[tuple[str, int], tuple[ConsumerState, ConsumerState]] = {}
         self.unswept = False
         self.purged = False
         self.saved: tuple[object, Ids, Ids] | None = None  # while your transaction is open
@@ -108,12 +111,13 @@ class Pair:
         return self._judge(name, args, expected, found)
 
     def receive(self, queue: str, consumer: int, args: Receive, now: int) -> Any:
-        """A receive of one of several consumers, each with its own memory."""
-        mine, theirs = self.memories.setdefault((queue, consumer), (Memory(), Memory()))
+        """A receive of one of several consumers, each with a state of its own."""
+        new = (ConsumerState(), ConsumerState())
+        mine, theirs = self.consumers.setdefault((queue, consumer), new)
         real_args = replace(
             args,
             permit=self.permits.to_real(args.permit),
-            acks=[(self.ids.to_real(id) or 0, delivery) for id, delivery in args.acks],
+            acks=self._real_leases(args.acks),
         )
         expected = self._run_model("receive", (queue, args, mine, now))
         found = self._run_real("receive", (queue, real_args, theirs, now))
@@ -124,17 +128,18 @@ class Pair:
             if limited and (expected.retry_after_us is None) == (found.retry_after_us is None):
                 found.retry_after_us = expected.retry_after_us
         result = self._judge("receive", (queue, args, now), expected, found)
-        memories = (mine.channel, mine.credit), (theirs.channel, theirs.credit)
-        self._compare("memory", (queue, args, now), *memories)
+        states = (mine.channel, mine.credit), (theirs.channel, theirs.credit)
+        self._compare("consumer", (queue, args, now), *states)
         return result
 
-    def group_open(self, name: str, queue: str, *args: Any) -> list[int]:
+    def group_open(self, opening: Opening, now: int) -> list[int]:
         """The ids of the works, which the call itself does not tell."""
-        if self.call("group_open", name, queue, *args) is not True:
+        if self.call("group_open", opening, now) is not True:
             return []
+        queue = opening.queue
         works = [i for i in self._held(self.model, queue) if i not in self.ids.real]
         found = [i for i in self._held(self.backend, queue) if i not in self.ids.model]
-        self._compare("group_open", args, len(works), len(found))
+        self._compare("group_open", opening, len(works), len(found))
         for mine, real in zip(works, found, strict=True):
             self.ids.learn(mine, real)
         return works
@@ -145,7 +150,7 @@ class Pair:
             return []
         new: list[int] = []
         for found in self._run_model("queues", (None,)):
-            peek = (found["name"], 1000, None, None, 0, 0)
+            peek = (found["name"], Peek(1000), 0)
             mine = [r[0] for r in self._run_model("peek", peek) if r[0] not in self.ids.real]
             real = [r[0] for r in self._run_real("peek", peek) if r[0] not in self.ids.model]
             self._compare("move", (queue, to, limit, now), len(mine), len(real))
@@ -156,23 +161,23 @@ class Pair:
 
     def _held(self, backend: Any, queue: str) -> list[int]:
         own = self.saved is None and backend is not self.model
-        return [r[0] for r in run(backend.peek(queue, 1000, "h", None, 0, 0), self.driver, own)]
+        return [r[0] for r in run(backend.peek(queue, Peek(1000, "h"), 0), self.driver, own)]
 
     def _run_model(self, name: str, args: tuple[Any, ...]) -> Any:
         try:
             return run(_operation(self.model, name, args), self.driver, False)
-        except FairleadError as error:
+        except FairturnError as error:
             return error
 
     def _run_real(self, name: str, args: tuple[Any, ...]) -> Any:
         try:
             return run(_operation(self.backend, name, args), self.driver, self.saved is None)
-        except FairleadError as error:
+        except FairturnError as error:
             return error
         except Exception as error:
             code = self.driver.code(error)
             meant = None if code is None else self.backend.translate(code, str(error))
-            if isinstance(meant, FairleadError):
+            if isinstance(meant, FairturnError):
                 return meant
             raise
 
@@ -201,9 +206,9 @@ class Pair:
 
     # --- translating -------------------------------------------------------------------------
     def _to_real(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        if name in VERBS:
-            queue, leases, *rest = args
-            return (queue, [(self.ids.to_real(i), delivery) for i, delivery in leases], *rest)
+        if name == "apply_verb":
+            queue, verb, leases, *rest = args
+            return (queue, verb, self._real_leases(leases), *rest)
         if name in ("cancel", "reschedule", "get", "facts", "failures"):
             queue, id, *rest = args
             return (queue, self.ids.to_real(id), *rest)
@@ -214,9 +219,12 @@ class Pair:
             permit, *rest = args
             return (self.permits.to_real(permit), *rest)
         if name == "peek":
-            *rest, after, now = args
-            return (*rest, self.ids.to_real(after), now)
+            queue, peek, now = args
+            return (queue, peek._replace(after=self.ids.to_real(peek.after)), now)
         return args
+
+    def _real_leases(self, leases: Sequence[Lease]) -> list[Lease]:
+        return [lease._replace(id=self.ids.to_real(lease.id) or 0) for lease in leases]
 
     def _learn_sent(self, expected: list[tuple[int, str]], found: list[tuple[int, str]]) -> None:
         if len(expected) == len(found) and not any(o in (CONFLICT, FULL) for _, o in expected):
@@ -237,16 +245,16 @@ class Pair:
             return None  # maintenance may have been first
         if name == "batch":
             return [[(id(i), outcome) for i, outcome in items] for items in value]
-        if name == "group_status" and value and value[5] is not None:
+        if name == "group_status" and value and value.closed_at is not None:
             # Whether a closed group counts members that were redriven is not settled; what it had
             # counted when it closed is in the headers of its work and in its event.
-            return (*value[:6], *value[9:])
+            return value._replace(sent=None, done=None, dead=None)
         if name == "outcomes":
             return sorted(_outcome(row, id) for row in value)
         if name == "permit_create":
             return permit(value)
         if name == "permits":
-            return sorted((permit(row[0]), *row[1:]) for row in value)
+            return sorted(row._replace(id=permit(row.id)) for row in value)
         if isinstance(value, Received):
             rows = [_row(row, id) for row in value.rows]
             return {
@@ -254,23 +262,20 @@ class Pair:
                 "retry_after_us": value.retry_after_us,
                 "lost": sorted({id(i) for i in value.lost}),
             }
-        if name == "extend":
-            return sorted({id(i) for i in value[0]}), value[1]
-        if name in VERBS:
-            return sorted({id(i) for i in value})
+        if isinstance(value, Applied):
+            return sorted({id(i) for i in value.lost}), value.lease_until
         if name == "get":
             return value and _row(value, id)
         if name == "peek":
             return [_row(row, id) for row in value]
         if name == "stats":
-            return [(*row[:-1], json.loads(row[-1])) for row in value]
+            return [row._replace(versions=json.loads(row.versions)) for row in value]
         if name == "failures":
             # Those of one instant have no order of their own.
-            return sorted(
-                ((row[0], id(row[1]), *row[2:]) for row in value), key=lambda r: (-r[4], repr(r))
-            )
+            failures = [row._replace(message_id=id(row.message_id)) for row in value]
+            return sorted(failures, key=lambda row: (-row.at, repr(row)))
         if name == "trace":
-            return sorted((*row[:3], id(row[3]), *row[4:]) for row in value)
+            return sorted(row._replace(message_id=id(row.message_id)) for row in value)
         if isinstance(value, Facts):
             return _facts(value, id, self.unswept)
         return value
@@ -292,16 +297,16 @@ class Pair:
         self.call("permits", now)
         for queue in self._run_model("queues", (None,)):
             # At instant 0 nothing is past its expiry: peek hides what is.
-            self.call("peek", queue["name"], 1000, None, None, 0, 0)
+            self.call("peek", queue["name"], Peek(1000), 0)
             self.call("channels", queue["name"], 100, now)
 
     def _new_events(self) -> None:
         """Those of one message have an order; which of several messages goes first is open."""
         mine, here = self._run_model("events", (self.cursors[0], None, None, 1000))
         theirs, there = self._run_real("events", (self.cursors[1], None, None, 1000))
-        # A reader stops below the oldest open transaction of the server, an autovacuum's say: what
-        # is missing must come when that has ended.
-        deadline = time.monotonic() + 20
+        # On a server a reader stops below the oldest open transaction, an autovacuum's say: what is
+        # missing must come when that has ended.
+        deadline = time.monotonic() + (0 if self.backend.dialect == "sqlite" else 60)
         while len(theirs) < len(mine) and time.monotonic() < deadline:
             more, there = self._run_real("events", (there, None, None, 1000))
             theirs = [*theirs, *more]
@@ -321,23 +326,21 @@ class Pair:
             # Whether a minute older than the retention is still shown is up to maintenance.
             self.call("history", name, now // 60_000_000 * 60_000_000 - 3_600_000_000, now)
             self.call("failures", name, None, None, 100)
-            rows = self._run_model("peek", (name, 1000, None, None, 0, 0))
+            rows = self._run_model("peek", (name, Peek(1000), 0))
             # Whether one past its expiry stands in line until it is swept is not settled.
-            self.unswept = len(rows) > len(
-                self._run_model("peek", (name, 1000, None, None, 0, now))
-            )
+            self.unswept = len(rows) > len(self._run_model("peek", (name, Peek(1000), now)))
             self.call("outcomes", name, sorted(self.ids.real), sorted(keys), now)
             for row in rows:
-                self.call("facts", name, row[0], None, now)
-                self.call("get", name, row[0], None, now)
-                self.call("failures", name, row[0], None, 100)
+                self.call("facts", name, row.id, None, now)
+                self.call("get", name, row.id, None, now)
+                self.call("failures", name, row.id, None, 100)
             for key in sorted(keys):
                 self.call("facts", name, None, key, now)
                 self.call("get", name, None, key, now)
                 self.call("failures", name, None, key, 100)
             for state in "rslhdx":
-                self.call("peek", name, 3, state, None, 0, now)
-            self.call("peek", name, 3, None, "", 1, now)
+                self.call("peek", name, Peek(3, state), now)
+            self.call("peek", name, Peek(3, None, "", 1), now)
 
 
 def _operation(backend: Any, name: str, args: tuple[Any, ...]) -> Any:
@@ -355,10 +358,11 @@ def _batch(backend: Any, args: tuple[Any, ...]) -> Any:
     return answers
 
 
-def _outcome(row: tuple[Any, ...], id: Callable[[Any], Any]) -> tuple[Any, ...]:
-    bits = row[3] & RESULT_JSON if row[4] is not None else 0
+def _outcome(row: OutcomeRow, id: Callable[[Any], Any]) -> tuple[Any, ...]:
+    bits = row.json & RESULT_JSON if row.result is not None else 0
+    rest = row._replace(id=0, json=0)
     # Keys and results may be missing, and None has no order.
-    return (id(row[0]), row[2], bits, *(repr(value) for value in (row[1], *row[4:])))
+    return (id(row.id), row.state, bits, repr(rest))
 
 
 def _events(rows: list[Any], id: Callable[[Any], Any]) -> dict[Any, list[Any]]:
@@ -378,28 +382,23 @@ def _events(rows: list[Any], id: Callable[[Any], Any]) -> dict[Any, list[Any]]:
     return found
 
 
-def _row(row: tuple[Any, ...], id: Callable[[Any], Any]) -> tuple[Any, ...]:
+def _row(row: Any, id: Callable[[Any], Any]) -> Any:
+    """A MessageRow or a PeekRow."""
     # A bit says nothing about a payload that is not there.
-    bits = BODY_JSON | (MEMO_JSON if row[12] is not None else 0)
-    if len(row) > 19 and row[20] is not None:
+    bits = BODY_JSON | (MEMO_JSON if row.memo is not None else 0)
+    if row.result is not None:
         bits |= RESULT_JSON
-    headers = row[3] and json.loads(row[3])
-    # When the held work of a group would be due is nobody's business before it is sent.
-    due = None if _is_work(row) else row[8]
-    return (
-        id(row[0]),
-        *row[1:3],
-        headers,
-        *row[4:8],
-        due,
-        *row[9:14],
-        row[14] & bits,
-        *row[15:],
+    return row._replace(
+        id=id(row.id),
+        headers=row.headers and json.loads(row.headers),
+        # When the held work of a group would be due is nobody's business before it is sent.
+        due_at=None if _is_work(row) else row.due_at,
+        json=row.json & bits,
     )
 
 
-def _is_work(row: tuple[Any, ...]) -> bool:
-    return len(row) > 19 and row[19] == "h" and row[16] is None
+def _is_work(row: Any) -> bool:
+    return row.state == "h" and row.group is None
 
 
 def _facts(facts: Facts, id: Callable[[Any], Any], unswept: bool) -> dict[str, Any]:
@@ -408,7 +407,7 @@ def _facts(facts: Facts, id: Callable[[Any], Any], unswept: bool) -> dict[str, A
 
     row = _row(facts.row, id)
     # Only then has it others ahead of it.
-    waiting = row[19] in "hsr" and not _is_work(row)
+    waiting = row.state in "hsr" and not _is_work(row)
     return {
         "row": row,
         "now": facts.now,

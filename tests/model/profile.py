@@ -21,18 +21,18 @@ class Fair(HypothesisProvider):
 
 AVAILABLE_PROVIDERS["fair"] = Fair
 
-# Examples of a `make test`: a server takes ten times as long for a step.
-EXAMPLES = {"sqlite": 120, "postgresql": 40, "mysql": 40}
+# Examples of `make test`: a server takes ten times as long for a step.
+EXAMPLES = {"sqlite": 40, "postgresql": 12, "mysql": 12}
 
 
 def profile(examples: int, phases: tuple[Phase, ...] | None = None) -> settings:
-    """So many examples of 60 steps; FAIRLEAD_MODEL_EXAMPLES and FAIRLEAD_MODEL_STEPS ask for more.
+    """So many examples of 60 steps; FAIRTURN_MODEL_EXAMPLES and FAIRTURN_MODEL_STEPS ask for more.
 
     No example database: a run is told by its seed alone, which the session prints.
     """
     return settings(
-        max_examples=int(os.environ.get("FAIRLEAD_MODEL_EXAMPLES", examples)),
-        stateful_step_count=int(os.environ.get("FAIRLEAD_MODEL_STEPS", 60)),
+        max_examples=int(os.environ.get("FAIRTURN_MODEL_EXAMPLES", examples)),
+        stateful_step_count=int(os.environ.get("FAIRTURN_MODEL_STEPS", 60)),
         backend="fair",
         deadline=None,
         database=None,

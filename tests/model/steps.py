@@ -15,7 +15,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from fairlead.backends.base import QUEUE_DEFAULTS
+from fairturn.core.rows import SendRow
+from fairturn.core.settings import DEFAULT_POLICY, QUEUE_DEFAULTS, PolicyRow
 
 SECOND = 1_000_000
 MINUTE, DAY = 60 * SECOND, 86_400 * SECOND
@@ -26,7 +27,6 @@ NOTES = ("half", "")
 METAS = (None, '{"a":1}', '{"é \\u0000":"\\"😀\\\\","b":[{}]}')
 WILD = 9  # the wildest; at 0 and 1 arguments are plainer than usual
 RATES = ((1, SECOND), (2, 3 * SECOND), (3, SECOND), (2, 5))
-POLICY = ("max_concurrency", "rate_count", "rate_period_us", "burst", "weight", "channel_paused")
 
 
 class Dice:
@@ -75,9 +75,9 @@ class Dice:
     def key(self) -> str:
         return self.of(*KEYS)
 
-    def policy(self) -> tuple[Any, ...]:
+    def policy(self) -> PolicyRow:
         count, period = self.one_in(3, *RATES, otherwise=(None, None))
-        return (
+        return PolicyRow(
             self.one_in(3, 1, 1, 2),
             count,
             period,
@@ -113,20 +113,20 @@ class Dice:
             columns |= {"limit_rate_count": count, "limit_rate_period_us": period}
             columns["limit_burst"] = self.of(1, 2, 3)
         if self.happens(3):
-            columns |= dict(zip((*POLICY, "ordered", "max_size"), self.policy(), strict=True))
+            columns |= dict(zip(DEFAULT_POLICY, self.policy(), strict=True))
         return columns
 
-    def send_row(self) -> tuple[Any, ...]:
-        """base.SendRow, but for the due time: it is from now, and the machine adds it."""
+    def send_row(self) -> SendRow:
+        """As it is, but for the due time: it is from now, and the machine adds it."""
         row = self.any_row()
-        bounded = row[6] is not None and row[7] == "r"  # §14
-        bound = row[14] if bounded else None
-        once = self.one_in(4, *NAMES) if row[6] is None else None  # §19
+        bounded = row.key is not None and row.on_conflict == "r"  # §14
+        bound = row.max_wait_us if bounded else None
+        once = self.one_in(4, *NAMES) if row.key is None else None  # §19
         kept = None if once is None else self.of(5 * SECOND, SECOND, MINUTE)
-        return (*row[:14], bound, row[15], once, kept)
+        return row._replace(max_wait_us=bound, once=once, once_us=kept)
 
-    def any_row(self) -> tuple[Any, ...]:
-        return (
+    def any_row(self) -> SendRow:
+        return SendRow(
             self.channel(),
             self.of(b"1", b"22", b"333", b""),
             self.flag(),
@@ -145,10 +145,11 @@ class Dice:
             self.one_in(4, *GROUPS),
         )
 
-    def work(self) -> tuple[Any, ...] | None:
+    def work(self) -> SendRow | None:
         """A group's work: it has no expiry, no bound, no group and no name."""
         row = self.send_row()
-        return self.of((*row[:7], "e", *row[8:13], *[None] * 5), None)
+        row = row._replace(on_conflict="e", expires_us=None, max_wait_us=None)
+        return self.of(row._replace(group=None, once=None, once_us=None), None)
 
     def group(self) -> str:
         return self.of(*GROUPS)
@@ -191,16 +192,22 @@ def send(d: Dice) -> tuple[Any, ...]:
     return d.queue(), [d.send_row() for _ in range(d.of(1, 1, 1, 2, 3, 4))]
 
 
+def plain(row: SendRow) -> SendRow:
+    """The same, due at once, without a key or a name."""
+    row = row._replace(due_us=None, delay_us=0, key=None, on_conflict="e")
+    return row._replace(once=None, once_us=None)
+
+
 def send_alike(d: Dice) -> tuple[Any, ...]:
     """Several alike, due at once, without a key: what a busy queue is made of."""
     row = d.send_row()
-    return d.queue(), [(*row[:4], None, 0, None, "e", *row[8:16], None, None)] * d.of(1, 2, 3, 4, 9)
+    return d.queue(), [plain(row)] * d.of(1, 2, 3, 4, 9)
 
 
 def send_wide(d: Dice) -> tuple[Any, ...]:
     """To many channels at once."""
     rows = [d.send_row() for _ in range(d.of(4, 8, 12))]
-    return d.queue(), [(d.of(*"pqrstuvw"), *row[1:6], None, *row[7:]) for row in rows]
+    return d.queue(), [row._replace(channel=d.of(*"pqrstuvw"), key=None) for row in rows]
 
 
 def receive(d: Dice) -> tuple[Any, ...]:
@@ -268,7 +275,7 @@ def group_name(d: Dice) -> tuple[Any, ...]:
 def send_members(d: Dice) -> tuple[Any, ...]:
     """Several members of one group, due at once: what a group is made of."""
     row = d.send_row()
-    members = [(*row[:4], None, 0, None, "e", *row[8:15], d.group(), None, None)]
+    members = [plain(row)._replace(group=d.group())]
     return d.queue(), members * d.of(1, 2, 3)
 
 
@@ -276,15 +283,18 @@ def send_often(d: Dice) -> tuple[Any, ...]:
     """Debounce: a key, again and again."""
     row = d.send_row()
     delay, wait = d.of(SECOND, 5 * SECOND), d.of(None, SECOND, 2 * SECOND, 5 * SECOND)
-    return d.queue(), [(*row[:4], None, delay, d.key(), "r", *row[8:14], wait, row[15], None, None)]
+    row = plain(row)._replace(key=d.key(), on_conflict="r")
+    return d.queue(), [row._replace(delay_us=delay, max_wait_us=wait)]
 
 
 def send_once(d: Dice) -> tuple[Any, ...]:
     """Under few names, again and again."""
     thrown = [d.send_row() for _ in range(d.of(1, 1, 2, 4))]
-    rows = [(*row[:6], None, *row[7:14], None, row[15]) for row in thrown]  # no key, so no bound
+    rows = [row._replace(key=None, max_wait_us=None) for row in thrown]  # no key, so no bound
     named = [(d.of(*NAMES), d.of(5 * SECOND, SECOND, MINUTE)) for _ in rows]
-    return d.queue(), [(*row, *name) for row, name in zip(rows, named, strict=True)]
+    return d.queue(), [
+        row._replace(once=name, once_us=kept) for row, (name, kept) in zip(rows, named, strict=True)
+    ]
 
 
 def remember(d: Dice) -> tuple[Any, ...]:
@@ -339,6 +349,11 @@ def permit_extend(d: Dice) -> tuple[Any, ...]:
 
 def permit_close(d: Dice) -> tuple[Any, ...]:
     return (d.newest(),)
+
+
+def permit_life(d: Dice) -> tuple[Any, ...]:
+    """A permit, leases under it, and one of them cut short: a lease can end before its permit."""
+    return d.of(MINUTE, 5 * SECOND), d.queue(), d.of(3, 1), d.of(SECOND, None, 0, 5 * SECOND)
 
 
 def tick(d: Dice) -> tuple[Any, ...]:
@@ -397,6 +412,7 @@ WEIGHTS: list[tuple[int, str, Any]] = [
     (2, "permit_create", permit_create),
     (1, "permit_extend", permit_extend),
     (1, "permit_close", permit_close),
+    (2, "permit_life", permit_life),
     (4, "policy_set", policy_set),
     (1, "policy_clear", policy_clear),
     (1, "queue_create", queue_create),

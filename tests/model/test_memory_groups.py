@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from fairlead import errors
-from fairlead.backends.memory import MemoryBackend
+from fairturn.backends.base import Batch, Opening
+from fairturn.backends.memory import MemoryBackend
+from fairturn.backends.verbs import ACK, RELEASE, Kill, Lease, Progress
+from fairturn.core import errors
 from tests.model.test_memory import NOW, OPEN, S, do, ids, row, send, stat, take
 
 DAY = 86_400 * S
@@ -22,12 +24,12 @@ def db() -> MemoryBackend:
 
 
 def told(db: MemoryBackend, after: str = "") -> list[str]:
-    return [event[2] for event in do(db.events(after, None, None, 100))[0]]
+    return [event.kind for event in do(db.events(after, None, None, 100))[0]]
 
 
 def opened(db: MemoryBackend, on_dead: str = "i") -> None:
-    end, abort = row(body=b"end", delay=5, headers=b'{"h":1}'), row(body=b"abort")
-    assert do(db.group_open("g", "q", on_dead, end, abort, NOW)) is True
+    end, abort = row(body=b"end", delay_us=5, headers=b'{"h":1}'), row(body=b"abort")
+    assert do(db.group_open(Opening("g", "q", on_dead, end, abort), NOW)) is True
 
 
 def status(db: MemoryBackend) -> tuple[Any, ...]:
@@ -36,22 +38,22 @@ def status(db: MemoryBackend) -> tuple[Any, ...]:
 
 def test_the_last_member_releases_the_end_work(db: MemoryBackend):
     opened(db)
-    assert send(db, row(group="g"), row(group="g", delay=S)) == [(3, "s"), (4, "s")]
+    assert send(db, row(group="g"), row(group="g", delay_us=S)) == [(3, "s"), (4, "s")]
     assert take(db).rows == []
     assert stat(db, "held") == 4
     assert status(db) == ("o", NOW, None, None, 2, 0, 0, 2, 0, 0)
     assert do(db.group_start("g", NOW + 1)) is True
     assert ids(take(db)) == [3]
-    do(db.kill("q", [(3, 1)], "no", None, None, True, NOW))
+    do(db.apply_verb("q", Kill("no"), [Lease(3, 1)], True, NOW))
     assert status(db) == ("r", NOW, NOW + 1, None, 2, 0, 1, 0, 1, 0)
     take(db, now=NOW + S)
-    do(db.ack("q", [(4, 1)], True, NOW + S))
+    do(db.apply_verb("q", ACK, [Lease(4, 1)], True, NOW + S))
     assert status(db) == ("e", NOW, NOW + 1, NOW + S, 2, 1, 1, 0, 0, 0)
     assert take(db, now=NOW + S + 4).rows == []
     (work,) = take(db, now=NOW + S + 5).rows
     assert (work[0], work[8], work[9], work[16]) == (1, NOW + S + 5, NOW + S, None)
     expected = {"name": "g", "outcome": "ended", "sent": 2, "done": 1, "dead": 1}
-    assert json.loads(work[3]) == {"h": 1, "fairlead.group": expected}
+    assert json.loads(work[3]) == {"h": 1, "fairturn.group": expected}
     assert do(db.get("q", 2, None, NOW)) is None
     assert stat(db, "sent") == 3
 
@@ -61,9 +63,9 @@ def test_a_death_aborts_where_it_should(db: MemoryBackend):
     send(db, row(group="g"), row(group="g"), row(group="g"))
     do(db.group_start("g", NOW))
     take(db, 2)
-    do(db.kill("q", [(3, 1)], "no", None, None, True, NOW))
+    do(db.apply_verb("q", Kill("no"), [Lease(3, 1)], True, NOW))
     assert status(db)[0] == "a"
-    assert do(db.ack("q", [(4, 1)], False, NOW)) == [4]
+    assert do(db.apply_verb("q", ACK, [Lease(4, 1)], False, NOW)).lost == [4]
     assert stat(db, "cancelled") == 2
     assert ids(take(db)) == [2]
 
@@ -74,7 +76,7 @@ def test_settling_where_a_group_cannot_close_by_itself():
     send(db, row(group="g"))
     do(db.group_start("g", NOW))
     take(db)
-    do(db.ack("q", [(1, 1)], True, NOW))
+    do(db.apply_verb("q", ACK, [Lease(1, 1)], True, NOW))
     assert status(db)[0] == "r"
     assert do(db.settle(100, NOW + 1)) == 1
     assert status(db)[0] == "e"
@@ -97,19 +99,19 @@ def test_purged_members_leave_when_they_are_swept(db: MemoryBackend):
 
 def test_works_need_their_keys_and_their_queue(db: MemoryBackend):
     with pytest.raises(errors.QueueNotFound):
-        do(db.group_open("g", "none", "i", None, None, NOW))
+        do(db.group_open(Opening("g", "none"), NOW))
     with pytest.raises(errors.DuplicateKey):
-        do(db.group_open("g", "q", "i", row(key="k"), row(key="k"), NOW))
+        do(db.group_open(Opening("g", "q", "i", row(key="k"), row(key="k")), NOW))
     assert do(db.group_status("g", NOW)) is None
     send(db, row(key="k"))
     take(db)
-    do(db.kill("q", [(1, 1)], "no", None, None, True, NOW))
-    assert do(db.group_open("g", "q", "i", row(key="k"), None, NOW)) is True
+    do(db.apply_verb("q", Kill("no"), [Lease(1, 1)], True, NOW))
+    assert do(db.group_open(Opening("g", "q", "i", row(key="k")), NOW)) is True
     assert do(db.get("q", 1, None, NOW))[4] is None
 
 
 def test_debounce_is_bounded_from_the_first_send(db: MemoryBackend):
-    bounce = row(key="k", on_conflict="r", delay=5, max_wait=8)
+    bounce = row(key="k", on_conflict="r", delay_us=5, max_wait_us=8)
     send(db, bounce)
     dues = []
     for now in (NOW + 2, NOW + 4, NOW + 7, NOW + 9):
@@ -121,12 +123,12 @@ def test_debounce_is_bounded_from_the_first_send(db: MemoryBackend):
 def test_progress_is_of_one_lease(db: MemoryBackend):
     send(db, row())
     take(db)
-    assert do(db.progress("q", [(1, 1)], 400_000, "n", True, NOW)) == []
-    assert do(db.progress("q", [(1, 1)], None, "m", True, NOW)) == []
+    assert do(db.apply_verb("q", Progress(400_000, "n"), [Lease(1, 1)], True, NOW)).lost == []
+    assert do(db.apply_verb("q", Progress(None, "m"), [Lease(1, 1)], True, NOW)).lost == []
     assert do(db.outcomes("q", [1], [], NOW)) == [(1, None, "l", 0, None, None, 400_000, "m")]
-    do(db.release("q", [(1, 1)], True, NOW))
+    do(db.apply_verb("q", RELEASE, [Lease(1, 1)], True, NOW))
     take(db)
-    assert do(db.outcomes("q", [1], [], NOW))[0][6:] == (None, None)
+    assert [(o.progress, o.note) for o in do(db.outcomes("q", [1], [], NOW))] == [(None, None)]
 
 
 def test_what_was_dead_lettered_is_dead_where_it_died(db: MemoryBackend):
@@ -134,14 +136,14 @@ def test_what_was_dead_lettered_is_dead_where_it_died(db: MemoryBackend):
     do(db.queue_set("q", {"dead_letter": "graves"}, NOW))
     send(db, row(key="k"))
     take(db)
-    do(db.kill("q", [(1, 1)], "no", None, None, True, NOW))
+    do(db.apply_verb("q", Kill("no"), [Lease(1, 1)], True, NOW))
     assert do(db.outcomes("q", [1], ["k"], NOW)) == [(1, None, "x", 0, None, "no", None, None)]
-    assert do(db.outcomes("graves", [1], [], NOW))[0][2] == "r"
+    assert do(db.outcomes("graves", [1], [], NOW))[0].state == "r"
 
 
 def test_events_are_read_from_a_cursor_on(db: MemoryBackend):
     assert do(db.events(None, None, None, 9)) == ([], "0")
-    send(db, row(), row(delay=S))
+    send(db, row(), row(delay_us=S))
     rows, cursor = do(db.events("", "q", None, 1))
     assert rows == [("1", NOW, "created", "q", 1, None, "", 0, None)]
     rows, cursor = do(db.events(cursor, "q", None, 9))
@@ -156,9 +158,9 @@ def test_a_batch_is_all_or_nothing(db: MemoryBackend):
     do(db.send("r", [row(key="k")], NOW))
     sets, clears = [("q", "c", OPEN)], [("q", "d")]
     sends = [("q", [row()]), ("r", [row(key="k")])]
-    assert do(db.batch(sets, clears, sends, NOW))[1][0][1] == "e"
+    assert do(db.batch(Batch(sets, clears, sends), NOW))[1][0][1] == "e"
     with pytest.raises(errors.QueueNotFound):
-        do(db.batch(sets, clears, [("q", [row()]), ("s", [row()])], NOW))
+        do(db.batch(Batch(sets, clears, [("q", [row()]), ("s", [row()])]), NOW))
     assert do(db.channels("q", 9, NOW)) == []
-    assert do(db.batch(sets, clears, sends[:1], NOW)) == [[(2, "s")]]
-    assert [found[0] for found in do(db.channels("q", 9, NOW))] == ["", "c"]
+    assert do(db.batch(Batch(sets, clears, sends[:1]), NOW)) == [[(2, "s")]]
+    assert [found.channel for found in do(db.channels("q", 9, NOW))] == ["", "c"]

@@ -1,6 +1,7 @@
 """Every database does what the model does (docs/semantics.md), history by history.
 
-``make model`` runs more of them. The seed is the session's (FAIRLEAD_SEED), or --hypothesis-seed.
+`make test` runs a few of them, `make test-deep` others, `make model` more. The seed is that of the
+session (FAIRTURN_SEED), or --hypothesis-seed.
 """
 
 from __future__ import annotations
@@ -11,26 +12,30 @@ import hypothesis
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
+from fairturn.core.rows import SendRow
 from tests.model.backends import NAMES, target
 from tests.model.machine import machine
 from tests.model.profile import EXAMPLES, profile
 from tests.model.steps import MINUTE, SECOND
 
 
-@pytest.mark.timeout(0)  # as long as FAIRLEAD_MODEL_EXAMPLES asks for
+@pytest.mark.timeout(0)  # as long as FAIRTURN_MODEL_EXAMPLES asks for
+@pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.deep) for n in (1, 2, 3))])
 @pytest.mark.parametrize("name", NAMES)
-def test_the_database_does_what_the_model_does(name: str, request: pytest.FixtureRequest) -> None:
+def test_the_database_does_what_the_model_does(
+    name: str, part: int, request: pytest.FixtureRequest
+) -> None:
     with target(name) as database:
         tested = machine(database)
         if request.config.getoption("--hypothesis-seed") is None:
-            tested = hypothesis.seed(int(os.environ["FAIRLEAD_SEED"]))(tested)
-        run_state_machine_as_test(tested, settings=profile(EXAMPLES[name]))
+            tested = hypothesis.seed(int(os.environ["FAIRTURN_SEED"]) + part)(tested)
+        examples = EXAMPLES[name] * (4 if part else 1)
+        run_state_machine_as_test(tested, settings=profile(examples))
         print(f"{name}: {tested.examples} histories, {tested.compared} comparisons")
 
 
-def row(due: int, expires: int | None = None) -> tuple[object, ...]:
-    row = ("c", b"1", 0, 0, due, 0, None, "e", 0, None, None, None, None, expires)
-    return (*row, *[None] * 4)
+def row(due: int, expires: int | None = None) -> SendRow:
+    return SendRow("c", b"1", 0, due_us=due, expires_us=expires)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -54,4 +59,17 @@ def test_those_of_one_instant_have_no_order(name: str) -> None:
         one.tick(6 * SECOND)
         one.maintain(1)
         one.same()
+        one.teardown()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_minute_leaves_the_history_after_a_day(name: str) -> None:
+    """Also one that nobody has looked at since: on a server its counters are not folded yet."""
+    with target(name) as database:
+        one = machine(database)()
+        one.create({}, {})
+        one.send("a", [row(0)])
+        one.tick(2 * 24 * 60 * MINUTE)
+        one.maintain(1000)
+        one.call("history", "a", 0, one.now)
         one.teardown()

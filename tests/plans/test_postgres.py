@@ -9,13 +9,27 @@ from typing import Any
 
 import pytest
 
-from fairlead.backends.base import Memory, Receive
-from fairlead.backends.postgres import PostgresBackend
-from fairlead.drivers.psycopg import PsycopgDriver, connect
-from fairlead.run import run
+from fairturn.backends.base import ConsumerState, Receive, Reschedule
+from fairturn.backends.postgres import PostgresBackend
+from fairturn.backends.verbs import (
+    ACK,
+    RELEASE,
+    Complete,
+    Defer,
+    Extend,
+    Fail,
+    Kill,
+    Lease,
+    Verb,
+)
+from fairturn.core.rows import SendRow
+from fairturn.drivers.psycopg import PsycopgDriver, connect
+from fairturn.drivers.run import run
 from tests import servers
 from tests.plans.conftest import Benches
 from tests.plans.postgres import Plans, prepare, recorded
+
+pytestmark = pytest.mark.server
 
 NOW = 1_800_000_000_000_000
 SECOND = 1_000_000
@@ -33,20 +47,20 @@ BACKLOGS = {
     "dead": "state 'x'",
 }
 FILL = """
-INSERT INTO fairlead.message (due_at, created_at, lane, rank, version, json, state, channel, body,
+INSERT INTO fairturn.message (due_at, created_at, lane, rank, version, json, state, channel, body,
     lease_until, lease_no, attempts, deliveries, finished_at, error)
 SELECT CASE WHEN k.scheduled THEN k.now + 365 * 86400000000 + i ELSE k.now - 1000 END, k.now,
     q.lane, 0, 0, 0, k.state,
     CASE WHEN k.many THEN 'c' || lpad((i %% 1000)::text, 4, '0') ELSE 'c' END, 'x',
     CASE WHEN k.leased THEN k.now + 86400000000 + i END,
-    CASE WHEN k.leased THEN nextval('fairlead.lease_no') END, k.leased::int, k.leased::int,
+    CASE WHEN k.leased THEN nextval('fairturn.lease_no') END, k.leased::int, k.leased::int,
     CASE WHEN k.dead THEN k.now - i END, CASE WHEN k.dead THEN 'no' END
 FROM (SELECT kind, now, kind = 'scheduled' AS scheduled, kind = 'leased' AS leased,
         kind = 'dead' AS dead, kind = 'many' AS many,
         (CASE kind WHEN 'scheduled' THEN 's' WHEN 'leased' THEN 'l' WHEN 'dead' THEN 'x'
            ELSE 'r' END)::"char" AS state
       FROM (SELECT %(kind)s::text AS kind, %(now)s::bigint AS now) given) k
-JOIN fairlead.queue q ON q.name = k.kind CROSS JOIN generate_series(1, %(rows)s) i
+JOIN fairturn.queue q ON q.name = k.kind CROSS JOIN generate_series(1, %(rows)s) i
 """
 
 
@@ -57,17 +71,17 @@ class Bench:
         self.backend = PostgresBackend()
         self.driver: PsycopgDriver = connect(url, timeout=10, prepare=True)
         prepare(self.driver.connection)
-        self.memory: dict[str, Memory] = {}
+        self.consumers: dict[str, ConsumerState] = {}
 
     def run(self, op: Any) -> Any:
         return run(op, self.driver, own=True)
 
-    def receive(self, queue: str, n: int = N, **args: Any) -> tuple[list[tuple[int, int]], Plans]:
+    def receive(self, queue: str, n: int = N, **args: Any) -> tuple[list[Lease], Plans]:
         now = args.pop("now", NOW)
-        memory = self.memory.setdefault(queue, Memory())
+        consumer = self.consumers.setdefault(queue, ConsumerState())
         with recorded(self.driver.connection) as plans:
-            got = self.run(self.backend.receive(queue, Receive(n, **args), memory, now))
-        return [(row[0], row[11]) for row in got.rows], plans
+            got = self.run(self.backend.receive(queue, Receive(n, **args), consumer, now))
+        return [Lease(row.id, row.deliveries) for row in got.rows], plans
 
     def plans_of(self, op: Any) -> tuple[Any, Plans]:
         with recorded(self.driver.connection) as plans:
@@ -87,7 +101,7 @@ def _crowded(database: str) -> Bench:
     for kind in BACKLOGS:
         bench.run(bench.backend.queue_create(kind, {}, NOW))
         connection.execute(FILL, {"kind": kind, "now": NOW, "rows": ROWS})
-    connection.execute("ANALYZE fairlead.message")
+    connection.execute("ANALYZE fairturn.message")
     return bench
 
 
@@ -101,7 +115,7 @@ def early(session_things: None) -> None:
     pass
 
 
-ITEM = ("c", b"x", 0, 0, None, 0, None, "e", 0, *[None] * 9)
+ITEM = SendRow("c", b"x", 0)
 
 
 @pytest.mark.parametrize("kind", ["one", "many"])
@@ -111,8 +125,8 @@ def test_receive_and_ack(bench: Bench, kind: str) -> None:
     plans.check(N + SLACK)
     assert "message_ready" in plans.indexes()
     assert plans.read <= 5 * (N + SLACK)
-    lost, plans = bench.plans_of(bench.backend.ack(kind, leases, False, NOW))
-    assert lost == []
+    applied, plans = bench.plans_of(bench.backend.apply_verb(kind, ACK, leases, False, NOW))
+    assert applied.lost == []
     plans.check(N + SLACK)
     assert plans.indexes() == {"message_pkey"}
 
@@ -137,13 +151,13 @@ def test_receive_that_carries_acks(bench: Bench, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["one", "many"])
 def test_receive_with_the_memory_of_before(bench: Bench, kind: str) -> None:
     """With the database's clock, so that the hints are used from the second receive on."""
-    bench.memory[kind] = Memory()
+    bench.consumers[kind] = ConsumerState()
     for _ in range(3):
         leases, plans = bench.receive(kind, now=None)
         assert len(leases) == N
         plans.check(N + SLACK)
-        bench.run(bench.backend.ack(kind, leases, True, None))
-    bench.memory[kind] = Memory()
+        bench.run(bench.backend.apply_verb(kind, ACK, leases, True, None))
+    bench.consumers[kind] = ConsumerState()
 
 
 @pytest.mark.parametrize("kind", ["scheduled", "leased", "dead"])
@@ -161,15 +175,15 @@ def test_send_and_receive_beside_a_crowd(bench: Bench, kind: str) -> None:
     leases, plans = bench.receive(kind)
     assert len(leases) == 1
     plans.check(SLACK)
-    lost, plans = bench.plans_of(bench.backend.ack(kind, leases, True, NOW))
-    assert lost == []
+    applied, plans = bench.plans_of(bench.backend.apply_verb(kind, ACK, leases, True, NOW))
+    assert applied.lost == []
     plans.check(SLACK)
 
 
 @pytest.mark.parametrize("kind", ["one", "many"])
 @pytest.mark.parametrize("what", ["one", "batch", "key"])
 def test_send(bench: Bench, kind: str, what: str) -> None:
-    keyed = (*ITEM[:6], "k", "r", *ITEM[8:])
+    keyed = ITEM._replace(key="k", on_conflict="r")
     items = {"one": [ITEM], "batch": [ITEM] * 50, "key": [keyed, ITEM]}[what]
     for _ in range(2):
         _, plans = bench.plans_of(bench.backend.send(kind, items, NOW))
@@ -183,14 +197,19 @@ def test_names(bench: Bench, keep: int) -> None:
     """Beside many others a name is one probe, in a table that was empty when it was planned."""
     backend, queue = bench.backend, f"named{keep}"
     bench.run(backend.queue_create(queue, {}, NOW))
-    named = (*ITEM[:16], "x", 60_000_000)
+    named = ITEM._replace(once="x", once_us=60_000_000)
     bench.run(backend.send(queue, [named], NOW))
     bench.run(backend.send(queue, [named, ITEM], NOW))
     bench.run(backend.remember(queue, "x", b"1", 60_000_000, NOW))
-    names = [(*ITEM[:16], f"n{i}", keep) for i in range(5000)]
+    names = [ITEM._replace(once=f"n{i}", once_us=keep) for i in range(5000)]
     bench.run(backend.send(queue, names, NOW))
-    again = [(*ITEM[:16], "n7", 1), (*ITEM[:16], "z", 1), ITEM]
-    for items in ([named], [(*ITEM[:16], "y", 1)], [(*ITEM[:16], "n8", 1)], again):
+    again = [ITEM._replace(once="n7", once_us=1), ITEM._replace(once="z", once_us=1), ITEM]
+    for items in (
+        [named],
+        [ITEM._replace(once="y", once_us=1)],
+        [ITEM._replace(once="n8", once_us=1)],
+        again,
+    ):
         _, plans = bench.plans_of(backend.send(queue, items, NOW + 1))
         assert plans.read <= SLACK, plans.scans
         read = sum(node.read for node in plans.nodes if node.table == "remembered")
@@ -212,7 +231,7 @@ def test_limited_channels(bench: Bench) -> None:
         if kind == "many":
             assert len(leases) == N
             assert "message_busy" in plans.indexes()
-        bench.run(bench.backend.ack(kind, leases, True, NOW))
+        bench.run(bench.backend.apply_verb(kind, ACK, leases, True, NOW))
 
 
 def test_ordered_channel(bench: Bench) -> None:
@@ -220,23 +239,18 @@ def test_ordered_channel(bench: Bench) -> None:
     try:
         leases, plans = bench.receive("one", 10)
         plans.check(10 + SLACK)
-        bench.run(bench.backend.ack("one", leases, True, NOW))
+        bench.run(bench.backend.apply_verb("one", ACK, leases, True, NOW))
     finally:
         bench.run(bench.backend.queue_set("one", {"ordered": 0}, NOW))
 
 
-@pytest.mark.parametrize("verb", ["complete", "defer", "fail", "kill", "extend", "release"])
-def test_the_other_verbs(bench: Bench, verb: str) -> None:
+VERBS = [Complete(), Defer(None, DAY, 1), Fail("no", DAY), Kill("no"), Extend(None, 0), RELEASE]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_the_other_verbs(bench: Bench, verb: Verb) -> None:
     leases, _ = bench.receive("one", 10)
-    extra = {
-        "complete": (None, 0),
-        "defer": (None, DAY, True, None, 0),
-        "fail": ("no", DAY, None, None),
-        "kill": ("no", None, None),
-        "extend": (None, False),
-        "release": (),
-    }[verb]
-    operation = getattr(bench.backend, verb)("one", leases, *extra, False, NOW)
+    operation = bench.backend.apply_verb("one", verb, leases, False, NOW)
     _, plans = bench.plans_of(operation)
     plans.check(10 + SLACK)
     assert plans.indexes() == {"message_pkey"}
@@ -297,11 +311,13 @@ def test_promote(bench: Bench) -> None:
 
 
 def test_one_by_id_or_key(bench: Bench) -> None:
-    [(id, _)] = bench.run(bench.backend.send("one", [(*ITEM[:6], "find", "e", *ITEM[8:])], NOW))
+    [(id, _)] = bench.run(
+        bench.backend.send("one", [ITEM._replace(key="find", on_conflict="e")], NOW)
+    )
     for operation in (
         bench.backend.get("one", id, None, NOW),
         bench.backend.get("one", None, "find", NOW),
-        bench.backend.reschedule("one", None, "find", None, 0, None, NOW),
+        bench.backend.reschedule("one", None, "find", Reschedule(delay_us=0), NOW),
         bench.backend.cancel("one", None, "find", False, NOW),
     ):
         _, plans = bench.plans_of(operation)
@@ -316,16 +332,16 @@ def test_a_fresh_database_that_fills_up() -> None:
     try:
         producer.run(producer.backend.migrate())
         producer.driver.connection.execute(
-            "ALTER TABLE fairlead.message SET (autovacuum_enabled = off)"
+            "ALTER TABLE fairturn.message SET (autovacuum_enabled = off)"
         )
         producer.run(producer.backend.queue_create("one", {}, NOW))
         for _ in range(12):  # past the sixth, where PostgreSQL may settle for a generic plan
             assert consumer.receive("one")[0] == []
             assert consumer.receive("one", now=None)[0] == []
-            consumer.run(consumer.backend.ack("one", [(1, 1)], False, NOW))
+            consumer.run(consumer.backend.apply_verb("one", ACK, [Lease(1, 1)], False, NOW))
         producer.driver.connection.execute(FILL, {"kind": "one", "now": NOW, "rows": 200_000})
         [(analysed,)] = producer.driver.connection.execute(
-            "SELECT reltuples FROM pg_class WHERE oid = 'fairlead.message'::regclass"
+            "SELECT reltuples FROM pg_class WHERE oid = 'fairturn.message'::regclass"
         ).fetchall()
         assert analysed <= 0, "somebody analysed the table"
         for _ in range(3):
@@ -333,8 +349,10 @@ def test_a_fresh_database_that_fills_up() -> None:
             assert len(leases) == N
             plans.check(N + SLACK)
             assert "message_ready" in plans.indexes()
-            lost, plans = consumer.plans_of(consumer.backend.ack("one", leases, False, NOW))
-            assert lost == []
+            applied, plans = consumer.plans_of(
+                consumer.backend.apply_verb("one", ACK, leases, False, NOW)
+            )
+            assert applied.lost == []
             plans.check(N + SLACK)
         _, plans = consumer.plans_of(consumer.backend.send("one", [ITEM], NOW))
         assert plans.read <= SLACK

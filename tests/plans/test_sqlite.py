@@ -10,11 +10,25 @@ from typing import Any
 
 import pytest
 
-from fairlead.backends.base import Memory, Receive, Value
-from fairlead.backends.sqlite import SqliteBackend
-from fairlead.backends.sqlite.common import SQL
-from fairlead.drivers.sqlite import SqliteDriver, connect
-from fairlead.run import run
+from fairturn.backends.base import ConsumerState, Opening, Receive
+from fairturn.backends.sqlite import SqliteBackend
+from fairturn.backends.sqlite.common import SQL
+from fairturn.backends.verbs import (
+    ACK,
+    RELEASE,
+    Complete,
+    Defer,
+    Extend,
+    Fail,
+    Kill,
+    Lease,
+    Progress,
+    Verb,
+)
+from fairturn.core.kinds import Value
+from fairturn.core.rows import SendRow
+from fairturn.drivers.run import run
+from fairturn.drivers.sqlite import SqliteDriver, connect
 from tests.plans.conftest import Benches
 
 NOW = 1_800_000_000_000_000
@@ -23,17 +37,17 @@ ROWS = 50_000
 N = 100
 STEPS = 1000  # of SQLite's machine: more than this per message is a walk through a crowd
 KINDS = ("one", "many", "scheduled", "leased", "dead")
-ITEM = ("c", b"x", 0, 0, None, 0, None, "e", 0, *[None] * 9)
+ITEM = SendRow("c", b"x", 0)
 FILL = """
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :rows)
-INSERT INTO fairlead_message (lane, state, version, channel, rank, due_at, created_at, body,
+INSERT INTO fairturn_message (lane, state, version, channel, rank, due_at, created_at, body,
     lease_until, attempts, deliveries, finished_at, error)
 SELECT q.lane, CASE :kind WHEN 'scheduled' THEN 's' WHEN 'leased' THEN 'l' WHEN 'dead' THEN 'x'
     ELSE 'r' END, 0, CASE :kind WHEN 'many' THEN printf('c%04d', i % 1000) ELSE 'c' END, 0,
     CASE :kind WHEN 'scheduled' THEN :now + 365 * 86400000000 + i ELSE :now - 1000 END, :now, x'78',
     CASE :kind WHEN 'leased' THEN :now + 86400000000 + i END, :kind = 'leased', :kind = 'leased',
     CASE :kind WHEN 'dead' THEN :now - i END, CASE :kind WHEN 'dead' THEN 'no' END
-FROM n CROSS JOIN fairlead_queue q WHERE q.name = :kind
+FROM n CROSS JOIN fairturn_queue q WHERE q.name = :kind
 """
 
 
@@ -83,25 +97,25 @@ class Bench:
                 check_plan(connection, text, params)
         return value
 
-    def receive(self, queue: str, n: int, *, now: int = NOW, **args: Any) -> list[tuple[int, int]]:
-        op = self.backend.receive(queue, Receive(n, **args), Memory(), now)
-        return [(row[0], row[11]) for row in self.checked(op, n).rows]
+    def receive(self, queue: str, n: int, *, now: int = NOW, **args: Any) -> list[Lease]:
+        op = self.backend.receive(queue, Receive(n, **args), ConsumerState(), now)
+        return [Lease(row.id, row.deliveries) for row in self.checked(op, n).rows]
 
 
 def check_plan(connection: sqlite3.Connection, text: str, params: Sequence[Value]) -> None:
     rows = connection.execute(f"EXPLAIN QUERY PLAN {text}", params).fetchall()
-    plan = [row[3] for row in rows]
-    names = {"fairlead_message", *re.findall(r"fairlead_message (?:AS )?([a-z])\b", text)}
+    plan = [detail for _, _, _, detail in rows]
+    names = {"fairturn_message", *re.findall(r"fairturn_message (?:AS )?([a-z])\b", text)}
     for detail in plan:
         scanned = re.match(r"SCAN (?:TABLE )?(\w+)", detail)
         assert not (scanned and scanned[1] in names), f"{detail}\n{text}"
         if "TEMP B-TREE" in detail and "ORDER BY" in detail:
             # Only over a bounded list: ids or names that were passed in, or the begun messages
             # of an ordered channel.
-            few = "json_each" in text or "USING INDEX fairlead_begun" in plan[0]
+            few = "json_each" in text or "USING INDEX fairturn_begun" in plan[0]
             # And a move: what is ready, by age.
             moves = text in (SQL.movable, SQL.movable_home)
-            by_age = moves and any("COVERING INDEX fairlead_ready" in step for step in plan)
+            by_age = moves and any("COVERING INDEX fairturn_ready" in step for step in plan)
             assert few or by_age, f"{detail}\n{text}\n{plan}"
 
 
@@ -115,11 +129,11 @@ def bench(request: pytest.FixtureRequest, benches: Benches) -> Bench:
 def test_receive_and_ack(bench: Bench, kind: str, n: int) -> None:
     leases = bench.receive(kind, n)
     assert len(leases) == n
-    assert bench.checked(bench.backend.ack(kind, leases, True, NOW), n) == []
+    assert bench.checked(bench.backend.apply_verb(kind, ACK, leases, True, NOW), n).lost == []
     leases = bench.receive(kind, n)
     again = bench.receive(kind, n, acks=leases)
     assert len(again) == n
-    bench.checked(bench.backend.release(kind, again, True, NOW), n)
+    bench.checked(bench.backend.apply_verb(kind, RELEASE, again, True, NOW), n)
 
 
 @pytest.mark.parametrize("kind", ["scheduled", "leased", "dead"])
@@ -129,12 +143,12 @@ def test_beside_a_crowd(bench: Bench, kind: str) -> None:
     bench.checked(bench.backend.send(kind, [ITEM], NOW), 1)
     leases = bench.receive(kind, N)
     assert len(leases) == 1
-    bench.checked(bench.backend.ack(kind, leases, True, NOW), 1)
+    bench.checked(bench.backend.apply_verb(kind, ACK, leases, True, NOW), 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_send(bench: Bench, kind: str) -> None:
-    keyed = (*ITEM[:6], "k", "r", *ITEM[8:])
+    keyed = ITEM._replace(key="k", on_conflict="r")
     for items in ([ITEM], [ITEM] * 80, [keyed], [keyed, ITEM], [keyed, keyed]):
         sent = bench.checked(bench.backend.send(kind, items, NOW), len(items))
         for id in {id for id, _ in sent}:
@@ -146,10 +160,14 @@ def test_names(bench: Bench) -> None:
     backend = bench.backend
     bench.run(backend.queue_create("named", {}, NOW))
     for size in (5000, 5000):
-        names = [(*ITEM[:16], f"n{size}-{i}-{NOW}", 1) for i in range(size)]
+        names = [ITEM._replace(once=f"n{size}-{i}-{NOW}", once_us=1) for i in range(size)]
         bench.run(backend.send("named", names, NOW))
-    named = (*ITEM[:16], "x", 60_000_000)
-    for items in ([named], [named], [(*named[:16], "y", 1), (*named[:16], "z", 1)]):
+    named = ITEM._replace(once="x", once_us=60_000_000)
+    for items in (
+        [named],
+        [named],
+        [named._replace(once="y", once_us=1), named._replace(once="z", once_us=1)],
+    ):
         bench.checked(backend.send("named", items, NOW + 1), len(items))
     bench.checked(backend.remember("named", "x", b"1", 60_000_000, NOW + 1), 1)
     assert bench.checked(backend.recall("named", "x", NOW + 1), 1) == b"1"
@@ -180,19 +198,19 @@ def test_policies(bench: Bench, kind: str, policy: str) -> None:
             return
         leases = bench.receive(kind, 10)
         assert leases
-        bench.checked(bench.backend.ack(kind, leases, True, NOW), 10)
+        bench.checked(bench.backend.apply_verb(kind, ACK, leases, True, NOW), 10)
     finally:
         columns = {name: before[name] for name in POLICIES[policy]}
         bench.run(bench.backend.queue_set(kind, columns, NOW))
 
 
 def test_filters(bench: Bench) -> None:
-    typed = (*ITEM[:8], 3, "t", *ITEM[10:])
+    typed = ITEM._replace(version=3, type="t")
     bench.run(bench.backend.send("many", [typed] * 5, NOW))
     for args in ({"version": 3}, {"version": 3, "types": ["t"]}, {"min_priority": 0}):
         leases = bench.receive("many", 5, **args)
         assert len(leases) == 5
-        bench.checked(bench.backend.release("many", leases, True, NOW), 5)
+        bench.checked(bench.backend.apply_verb("many", RELEASE, leases, True, NOW), 5)
 
 
 def test_sweep(bench: Bench) -> None:
@@ -200,17 +218,13 @@ def test_sweep(bench: Bench) -> None:
     assert len(bench.receive("scheduled", 10, now=NOW + 365 * DAY + 25)) == 10
 
 
-@pytest.mark.parametrize("verb", ["complete", "defer", "fail", "kill", "extend"])
-def test_the_other_verbs(bench: Bench, verb: str) -> None:
+VERBS = [Complete(), Defer(None, DAY, 1), Fail("no", DAY), Kill("no"), Extend(None, 0)]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_the_other_verbs(bench: Bench, verb: Verb) -> None:
     leases = bench.receive("one", 10)
-    extra: tuple[Any, ...] = {
-        "complete": (None, 0),
-        "defer": (None, DAY, True, None, 0),
-        "fail": ("no", DAY, None, None),
-        "kill": ("no", None, None),
-        "extend": (None, False),
-    }[verb]
-    operation = getattr(bench.backend, verb)("one", leases, *extra, False, NOW)
+    operation = bench.backend.apply_verb("one", verb, leases, False, NOW)
     bench.checked(operation, 10)
 
 
@@ -242,24 +256,24 @@ def test_promote(bench: Bench) -> None:
 def test_members_of_a_crowded_group(bench: Bench) -> None:
     backend, connection = bench.backend, bench.driver.connection
     bench.run(backend.queue_create("members", {}, NOW))
-    bench.run(backend.group_open("g", "members", "i", ITEM, None, NOW))
+    bench.run(backend.group_open(Opening("g", "members", "i", ITEM), NOW))
     connection.execute(FILL, {"kind": "members", "now": NOW, "rows": ROWS})
     connection.execute(
-        "UPDATE fairlead_message SET group_id = (SELECT id FROM fairlead_group) WHERE state = 'r' "
-        "AND lane = (SELECT lane FROM fairlead_queue WHERE name = 'members')"
+        "UPDATE fairturn_message SET group_id = (SELECT id FROM fairturn_group) WHERE state = 'r' "
+        "AND lane = (SELECT lane FROM fairturn_queue WHERE name = 'members')"
     )
     bench.run(backend.group_start("g", NOW))
-    member = (*ITEM[:15], "g", *ITEM[16:])
+    member = ITEM._replace(group="g")
     for events in (0, 1):
         bench.run(backend.queue_set("members", {"events": events}, NOW))
         [(id, _)] = bench.checked(backend.send("members", [member], NOW), 1)
         bench.checked(backend.cancel("members", id, None, False, NOW), 1)
         leases = bench.receive("members", 40)
-        bench.checked(backend.progress("members", leases, 1, "half", True, NOW), 40)
-        bench.checked(backend.ack("members", leases[:10], True, NOW), 10)
+        bench.checked(backend.apply_verb("members", Progress(1, "half"), leases, True, NOW), 40)
+        bench.checked(backend.apply_verb("members", ACK, leases[:10], True, NOW), 10)
         bench.receive("members", 1, acks=leases[10:20])
-        bench.checked(backend.complete("members", leases[20:30], None, 0, True, NOW), 10)
-        bench.checked(backend.kill("members", leases[30:], "no", None, None, True, NOW), 10)
+        bench.checked(backend.apply_verb("members", Complete(), leases[20:30], True, NOW), 10)
+        bench.checked(backend.apply_verb("members", Kill("no"), leases[30:], True, NOW), 10)
         bench.checked(backend.outcomes("members", [id, *(i for i, _ in leases)], ["k"], NOW), 40)
         bench.checked(backend.events("", "members", ["done"], 10), 40)
     bench.driver.sent.clear()
@@ -272,7 +286,7 @@ def test_members_of_a_crowded_group(bench: Bench) -> None:
 
 def test_the_check_finds_a_scan(bench: Bench) -> None:
     with pytest.raises(AssertionError):
-        check_plan(bench.driver.connection, "SELECT id FROM fairlead_message WHERE body = ?", (1,))
-    sorting = "SELECT id FROM fairlead_message WHERE lane = ?1 AND state = 'r' ORDER BY body"
+        check_plan(bench.driver.connection, "SELECT id FROM fairturn_message WHERE body = ?", (1,))
+    sorting = "SELECT id FROM fairturn_message WHERE lane = ?1 AND state = 'r' ORDER BY body"
     with pytest.raises(AssertionError):
         check_plan(bench.driver.connection, sorting, (1,))

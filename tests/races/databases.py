@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import pymysql
 
-from fairlead.backends.base import Backend
-from fairlead.backends.sqlite import SqliteBackend
-from fairlead.drivers.base import Driver
-from fairlead.run import run
+from fairturn.backends.base import Backend
+from fairturn.backends.sqlite import SqliteBackend
+from fairturn.drivers.base import Driver
+from fairturn.drivers.run import run
 from tests import servers
 from tests.races.stops import StoppingMysql, StoppingPostgres
 
@@ -69,7 +69,7 @@ class Postgres:
             _migrated.add(self.url)
 
     def open(self) -> Any:
-        from fairlead.drivers.psycopg import connect
+        from fairturn.drivers.psycopg import connect
 
         driver = connect(self.url, timeout=20, prepare=True)
         driver.execute("SET deadlock_timeout = '50ms'", ())
@@ -134,7 +134,7 @@ class Mysql:
             _migrated.add(url)
 
     def open(self) -> Any:
-        from fairlead.drivers.pymysql import PyMysqlDriver, connect
+        from fairturn.drivers.mysql.pymysql import PyMysqlDriver, connect
 
         return PyMysqlDriver(connect(**self._where, timeout=20))
 
@@ -200,7 +200,7 @@ class Sqlite:
         driver.close()
 
     def open(self) -> Any:
-        from fairlead.drivers.sqlite import SqliteDriver, connect
+        from fairturn.drivers.sqlite import SqliteDriver, connect
 
         return SqliteDriver(connect(self._path, synchronous="NORMAL", timeout=0))
 

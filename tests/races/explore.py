@@ -18,7 +18,7 @@ from tests.races.session import Session, Step
 from tests.races.world import World
 
 TICK = 0.002  # between two looks at a step that neither ends nor waits for a lock
-GIVE_UP = 20.0
+GIVE_UP = 60.0
 played: Counter[str] = Counter()  # schedules per title and database, for the summary
 
 Scene = Callable[[World], tuple[Sequence[Step], Sequence[Step], Callable[[], None]]]

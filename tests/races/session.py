@@ -6,10 +6,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from fairlead.backends.base import POLICY_COLUMNS, Lease, Memory, Op, Receive, Received
-from fairlead.errors import FairleadError
-from fairlead.retrying import ATTEMPTS
-from fairlead.run import run
+from fairturn.backends.base import ConsumerState, Receive, Received, Reschedule
+from fairturn.backends.steps import Op
+from fairturn.backends.verbs import ACK, RELEASE, Fail, Lease, Verb
+from fairturn.core.errors import FairturnError
+from fairturn.core.rows import SendRow
+from fairturn.core.settings import Policy, policy_row
+from fairturn.drivers.run import run
+from fairturn.execution.retries import ATTEMPTS
 from tests.races.databases import Database, busy_file
 
 if TYPE_CHECKING:
@@ -31,11 +35,19 @@ def item(
     group: str | None = None,
     once: str | None = None,
     once_us: int | None = None,
-) -> tuple[Any, ...]:
-    """One message to send, as the seam wants it (backends/base.py)."""
-    return (
-        *(channel, body, 0, -priority, None, delay, key, conflict),
-        *(0, None, None, lease, None, None, None, group, once, once_us),
+) -> SendRow:
+    return SendRow(
+        channel,
+        body,
+        0,
+        rank=-priority,
+        delay_us=delay,
+        key=key,
+        on_conflict=conflict,
+        lease_us=lease,
+        group=group,
+        once=once,
+        once_us=once_us,
     )
 
 
@@ -71,7 +83,7 @@ class Session:
         self.retries = 0
         self.met: list[BaseException] = []  # the locks that made it try again
         self.results: list[Any] = []
-        self.memory = Memory()
+        self.consumer = ConsumerState()
 
     def close(self) -> None:
         if self._thread is not None:
@@ -137,7 +149,7 @@ class Session:
             code = self.driver.code(error)
             if self._thread is None and code is not None and code.startswith("SQLITE_BUSY"):
                 raise
-            if code is None and not isinstance(error, FairleadError):
+            if code is None and not isinstance(error, FairturnError):
                 raise
             self.errors.append(error)
             self.results.append(error)
@@ -204,35 +216,37 @@ class Session:
             at = None if clock else self.world.now if now is None else now
 
             def note(received: Received) -> list[Event]:
-                acked = [("acked", *one) for one in carried if one[0] not in received.lost]
-                return [*acked, *(("delivered", row[0], row[11]) for row in received.rows)]
+                acked = [("acked", *one) for one in carried if one.id not in received.lost]
+                return [*acked, *(("delivered", row.id, row.deliveries) for row in received.rows)]
 
             received = self.call(
-                lambda: self.backend.receive(self.world.queue, args, self.memory, at), note
+                lambda: self.backend.receive(self.world.queue, args, self.consumer, at), note
             )
             rows = [] if received is None else received.rows
-            self.world.bodies |= {(row[0], row[11]): bytes(row[2]) for row in rows}
-            return [(row[0], row[11]) for row in rows]
+            self.world.bodies |= {Lease(row.id, row.deliveries): bytes(row.body) for row in rows}
+            return [Lease(row.id, row.deliveries) for row in rows]
 
         return step
 
     def ack(self, leases: Leases) -> Step:
-        return self._verb("acked", "ack", leases)
+        return self._verb("acked", ACK, leases)
 
     def release(self, leases: Leases) -> Step:
-        return self._verb("released", "release", leases)
+        return self._verb("released", RELEASE, leases)
 
     def fail(self, leases: Leases) -> Step:
-        return self._verb("failed", "fail", leases, "no", 0, None, None)
+        return self._verb("failed", Fail("no", 0), leases)
 
-    def _verb(self, counter: str, name: str, leases: Leases, *rest: Any) -> Step:
+    def _verb(self, counter: str, verb: Verb, leases: Leases) -> Step:
         def step() -> list[int]:
             some = list(leases() if callable(leases) else leases)
-            verb = getattr(self.backend, name)
-            return self.call(
-                lambda: verb(self.world.queue, some, *rest, False, self.world.now),
-                lambda lost: [(counter, *one) for one in some if one[0] not in lost],
+            applied = self.call(
+                lambda: self.backend.apply_verb(
+                    self.world.queue, verb, some, False, self.world.now
+                ),
+                lambda applied: [(counter, *one) for one in some if one.id not in applied.lost],
             )
+            return [] if applied is None else applied.lost
 
         return step
 
@@ -246,7 +260,7 @@ class Session:
         return step
 
     def reschedule(self, id: int, priority: int) -> Step:
-        return self.do("reschedule", id, None, None, None, -priority)
+        return self.do("reschedule", id, None, Reschedule(rank=-priority))
 
     def cancel(self, id: int, force: bool = False) -> Step:
         def step() -> str:
@@ -265,8 +279,7 @@ class Session:
         )
 
     def policy(self, channel: str = "", **columns: Any) -> Step:
-        defaults = {"burst": 1, "weight": 1, "paused": 0, "ordered": 0}
-        row = tuple((defaults | columns).get(name) for name in POLICY_COLUMNS)
+        row = policy_row(Policy())._replace(**columns)
         return self.do("policy_set", channel, row)
 
     def extend_permit(self, permit: int, ttl: int, now: int) -> Step:

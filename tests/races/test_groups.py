@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fairturn.backends.base import Opening, Peek
 from tests.races.explore import Lab
 from tests.races.session import Session, Step, item
 from tests.races.test_pairs import steps
@@ -25,7 +26,7 @@ class Group:
         self.works = f"{world.queue}-works"
         self._ask("queue_create", self.works, {}, NOW)
         end, abort = item(body=b"end"), item(body=b"abort")
-        self._ask("group_open", self.name, self.works, "i", end, abort, NOW)
+        self._ask("group_open", Opening(self.name, self.works, "i", end, abort), NOW)
         world.home.send(*(item(group=self.name) for _ in range(members)))()
         if start:
             self._ask("group_start", self.name, NOW)
@@ -43,12 +44,12 @@ class Group:
         """Its last state, and the works that were sent."""
         self._ask("settle", 100, NOW)
         row = self._ask("group_status", self.name, NOW)
-        rows = self._ask("peek", self.works, 100, None, None, 0, NOW)
-        return row[2], [bytes(one[2]) for one in rows if one[19] != "h"]
+        rows = self._ask("peek", self.works, Peek(100), NOW)
+        return row.state, [bytes(one.body) for one in rows if one.state != "h"]
 
     def held_in_a_running_group(self) -> int:
         row = self._ask("group_status", self.name, NOW)
-        return row[9] if row[2] == "r" else 0
+        return row.held if row.state == "r" else 0
 
 
 @pytest.mark.parametrize("ends", ENDS, ids="/".join)

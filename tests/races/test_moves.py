@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairturn.backends.base import Peek
 from tests.races.explore import Lab
 from tests.races.test_stops import Sides, receive_stops
 from tests.races.world import NOW, SECOND, World
@@ -20,8 +21,8 @@ def other(world: World) -> str:
 
 def bodies(world: World, queue: str) -> list[bytes]:
     home = world.home
-    rows = home.call(lambda: home.backend.peek(queue, 100, None, None, 0, world.now), lambda _: [])
-    return [row[2] for row in rows]
+    rows = home.call(lambda: home.backend.peek(queue, Peek(100), world.now), lambda _: [])
+    return [row.body for row in rows]
 
 
 def send(world: World, number: int) -> list[bytes]:

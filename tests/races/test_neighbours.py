@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import Send
+import fairturn
+from fairturn import Send
 from tests import servers
 from tests.conformance.door import Clock, unique
 from tests.conformance.yours import Mine, plain
@@ -28,13 +28,13 @@ class Street:
     """Three queues side by side; somebody is busy in the one in the middle."""
 
     clock: Clock
-    left: fairlead.Queue
-    middle: fairlead.Queue
-    right: fairlead.Queue
+    left: fairturn.Queue
+    middle: fairturn.Queue
+    right: fairturn.Queue
     mine: Mine
 
     @property
-    def others(self) -> tuple[fairlead.Queue, fairlead.Queue]:
+    def others(self) -> tuple[fairturn.Queue, fairturn.Queue]:
         return self.left, self.right
 
     @contextmanager
@@ -51,7 +51,7 @@ def street(request: pytest.FixtureRequest) -> Iterator[Street]:
     backend = request.param
     url = (servers.postgres_url if backend == "postgresql" else servers.mysql_url)("neighbours")
     clock = Clock()
-    with fairlead.connect(url, clock=clock) as db, plain(backend, url) as mine:
+    with fairturn.connect(url, clock=clock) as db, plain(backend, url) as mine:
         db.migrate()
         queues = [db.queue(unique(side)) for side in ("left", "middle", "right")]
         for queue in queues:
@@ -61,7 +61,7 @@ def street(request: pytest.FixtureRequest) -> Iterator[Street]:
             queue.drop()
 
 
-def fill(queue: fairlead.Queue) -> None:
+def fill(queue: fairturn.Queue) -> None:
     """One of each kind that a receive has to find, all of them due in a minute."""
     queue.send("abandoned")
     assert queue.receive(1, lease=30)
@@ -70,63 +70,63 @@ def fill(queue: fairlead.Queue) -> None:
     queue.send("another", channel="z", version=2, priority=-5)
 
 
-def clear(queue: fairlead.Queue) -> None:
+def clear(queue: fairturn.Queue) -> None:
     """Whoever looks finds all of them, and none besides."""
     found = sorted(message.body for message in queue.receive(10))
     assert found == ["abandoned", "another", "due", "ready"]
 
 
-def some(queue: fairlead.Queue) -> None:
+def some(queue: fairturn.Queue) -> None:
     queue.send_many([Send("m", channel=channel) for channel in ("a", "b", "c")])
 
 
-def versions(queue: fairlead.Queue) -> None:
+def versions(queue: fairturn.Queue) -> None:
     queue.send_many([Send("m", version=version) for version in (0, 1, 2)])
 
 
-def priorities(queue: fairlead.Queue) -> None:
+def priorities(queue: fairturn.Queue) -> None:
     queue.send_many([Send("m", priority=priority) for priority in (-1, 0, 1, 2)])
 
 
-def late(queue: fairlead.Queue) -> None:
+def late(queue: fairturn.Queue) -> None:
     queue.send_many([Send("m", delay=delay) for delay in (10, 20, 90)])
 
 
-def abandoned(queue: fairlead.Queue) -> None:
+def abandoned(queue: fairturn.Queue) -> None:
     queue.send_many([Send("m") for _ in range(3)])
     assert queue.receive(2, lease=30)
     assert queue.receive(1, lease=90)
 
 
-def expiring(queue: fairlead.Queue) -> None:
+def expiring(queue: fairturn.Queue) -> None:
     queue.set(expires=30)
     queue.send_many([Send("m") for _ in range(2)])
     queue.set(expires=90)
     queue.send("m")
 
 
-def dead(queue: fairlead.Queue) -> None:
+def dead(queue: fairturn.Queue) -> None:
     queue.send_many([Send("m") for _ in range(3)])
     queue.kill(queue.receive(3), "why not")
 
 
-def done(queue: fairlead.Queue) -> None:
+def done(queue: fairturn.Queue) -> None:
     queue.set(retention=3600)
     queue.send_many([Send("m") for _ in range(3)])
     queue.ack(queue.receive(3))
 
 
-def limited(queue: fairlead.Queue) -> None:
+def limited(queue: fairturn.Queue) -> None:
     queue.channel("b").set_policy(max_concurrency=2)
     some(queue)
 
 
-def ordered(queue: fairlead.Queue) -> None:
+def ordered(queue: fairturn.Queue) -> None:
     queue.channel("b").set_policy(ordered=True)
     some(queue)
 
 
-ACTS: dict[str, tuple[Callable[[fairlead.Queue], None], Callable[[Any], Any]]] = {
+ACTS: dict[str, tuple[Callable[[fairturn.Queue], None], Callable[[Any], Any]]] = {
     **{f"receive {n}": (some, lambda q, n=n: q.receive(n)) for n in (1, 2, 3, 4, 10)},
     **{f"limited {n}": (limited, lambda q, n=n: q.receive(n)) for n in (1, 10)},
     **{f"ordered {n}": (ordered, lambda q, n=n: q.receive(n)) for n in (1, 10)},
@@ -165,7 +165,7 @@ def test_the_queues_beside_it_are_not_touched(street: Street, act: str) -> None:
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("prepare", [some, priorities, limited, ordered])
 def test_the_rest_of_the_queue_is_not_touched(
-    street: Street, prepare: Callable[[fairlead.Queue], None], n: int
+    street: Street, prepare: Callable[[fairturn.Queue], None], n: int
 ) -> None:
     prepare(street.middle)
     some(street.middle)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.retrying import ATTEMPTS
+from fairturn.execution.retries import ATTEMPTS
 from tests.races.databases import Mysql, Postgres
 from tests.races.explore import Lab
 from tests.races.session import Session, item
@@ -126,6 +126,7 @@ def test_an_open_send_delays_nobody(
     world.drain()
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("kind", [Postgres, Mysql])
 @pytest.mark.parametrize("verb", ["ack", "release", "fail"])
 def test_a_small_table(kind: type[Any], verb: str) -> None:

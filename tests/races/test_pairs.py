@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from fairturn.backends.verbs import Kill
 from tests.races.explore import Lab
 from tests.races.session import Session, Step, item
 from tests.races.world import NOW, SECOND, World
@@ -360,7 +361,7 @@ def _hold_key(world: World, holder: str, *keys: str) -> None:
         leases = world.lease(len(keys))
         home = world.home
         home.call(
-            lambda: home.backend.kill(world.queue, leases, "no", None, None, True, NOW),
+            lambda: home.backend.apply_verb(world.queue, Kill("no"), leases, True, NOW),
             lambda _: [],
         )
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from fairlead.backends.base import Lease
-from fairlead.backends.postgres import backend, memory
+from fairturn.backends.postgres import receive, scan_hints
+from fairturn.backends.verbs import Lease
 from tests.races.explore import Lab
 from tests.races.session import Session, Step
 from tests.races.test_stops import Sides
@@ -26,8 +26,8 @@ class Still:
 def time_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer takes a short way until 100 ms after its last look; then schedules would depend on
     the machine's speed."""
-    monkeypatch.setattr(memory, "time", Still)
-    monkeypatch.setattr(backend, "time", Still)
+    monkeypatch.setattr(scan_hints, "time", Still)
+    monkeypatch.setattr(receive, "time", Still)
 
 
 @pytest.mark.parametrize("most", [None, 1, 2], ids=["free", "limit 1", "limit 2"])

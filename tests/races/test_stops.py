@@ -4,12 +4,10 @@ points inside it, in every order of the pieces."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 
-import fairlead.backends.mysql
-import fairlead.backends.postgres
+from fairturn.backends.verbs import Kill
 from tests.races.explore import Lab, Play
 from tests.races.session import Step, item
 from tests.races.stops import names
@@ -34,9 +32,7 @@ def gate_stops(server: Lab) -> list[str]:
 
 
 def test_the_stops_exist(server: Lab) -> None:
-    package = {"postgresql": fairlead.backends.postgres, "mysql": fairlead.backends.mysql}
-    here = Path(str(package[server.database.name].__file__)).parent / "schema"
-    assert set(receive_stops(server)) | set(gate_stops(server)) <= names(here)
+    assert set(receive_stops(server)) | set(gate_stops(server)) <= names(server.database.name)
 
 
 def test_claim_claim(server: Lab) -> None:
@@ -350,7 +346,7 @@ def test_same_key(server: Lab, conflict: str, holder: str) -> None:
             world.home.send(item(key="k"))()
             home, leases = world.home, world.lease(1)
             home.call(
-                lambda: home.backend.kill(world.queue, leases, "no", None, None, True, NOW),
+                lambda: home.backend.apply_verb(world.queue, Kill("no"), leases, True, NOW),
                 lambda _: [],
             )
 
@@ -451,11 +447,11 @@ def test_carried_acks_of_two_channels(server: Lab) -> None:
         for channel in ("c", "d"):
             world.home.policy(channel, max_concurrency=3, weight=2)()
             world.send(6, channel)
-        for id, delivery in world.lease(4):
-            leases.setdefault(world.rows()[id]["channel"], []).append((id, delivery))
+        for lease in world.lease(4):
+            leases.setdefault(world.rows()[lease.id]["channel"], []).append(lease)
         (c1, c2), (d1, d2) = leases["c"], leases["d"]
-        world.a.memory.channel, world.a.memory.credit = "c", 1
-        world.b.memory.channel, world.b.memory.credit = "d", 1
+        world.a.consumer.channel, world.a.consumer.credit = "c", 1
+        world.b.consumer.channel, world.b.consumer.credit = "d", 1
 
         def check() -> None:
             assert len(world.leased("c")) <= 3

@@ -6,8 +6,8 @@ import itertools
 from collections import Counter
 from typing import Any
 
-from fairlead.backends.base import PEEK_ROW, Lease
-from fairlead.values import COUNTERS
+from fairturn.backends.base import Lease, Peek
+from fairturn.core.values import COUNTERS
 from tests.races.session import Event, Session, item
 
 NOW = 1_800_000_000_000_000
@@ -57,15 +57,13 @@ class World:
     def rows(self) -> dict[int, dict[str, Any]]:
         """The queue's messages as they are."""
         home = self.home
-        found = home.call(
-            lambda: home.backend.peek(self.queue, 1000, None, None, 0, self.now), lambda _: []
-        )
-        return {row[0]: dict(zip(PEEK_ROW, row, strict=True)) for row in found}
+        found = home.call(lambda: home.backend.peek(self.queue, Peek(1000), self.now), lambda _: [])
+        return {row.id: row._asdict() for row in found}
 
     def totals(self) -> dict[str, int]:
         home = self.home
         [row] = home.call(lambda: home.backend.stats(self.queue, self.now), lambda _: [])
-        return dict(zip(COUNTERS, row[7 : 7 + len(COUNTERS)], strict=True))
+        return {name: getattr(row, name) for name in COUNTERS}
 
     def of(self, kind: str) -> list[Lease]:
         return [(id, delivery) for what, id, delivery in self.log if what == kind]

@@ -14,10 +14,10 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 
-import fairlead
-from fairlead.relay.destination import Later, Outcome, Parcel
-from fairlead.relay.route import parcel
-from fairlead.values import Send
+import fairturn
+from fairturn.core.sends import Send
+from fairturn.relay.destination import Later, Outcome, Parcel
+from fairturn.relay.route import parcel
 from tests import rabbit
 
 NOW = 0  # AMQP keeps no delays: nobody looks
@@ -72,7 +72,7 @@ class Goods:
     """Parcels as the relay has them: received from a queue of a real database."""
 
     def __init__(self, directory: Path) -> None:
-        self._db = fairlead.connect(f"sqlite:///{directory}/goods.db")
+        self._db = fairturn.connect(f"sqlite:///{directory}/goods.db")
         self._db.migrate()
         self._queue = self._db.queue("goods")
         self._queue.create()

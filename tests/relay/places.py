@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from fairlead.relay.destination import Outcome, Parcel
-from fairlead.relay.running import Relay
+from fairturn.relay.destination import Outcome, Parcel
+from fairturn.relay.runner import Relay
 from tests.worker.bench import Bench
 
 

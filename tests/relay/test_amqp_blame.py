@@ -13,14 +13,16 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead.relay import Relay
-from fairlead.relay.amqp import AmqpDestination
-from fairlead.relay.destination import Never, Outcome, Parcel
-from fairlead.values import Send
-from tests import rabbit, servers
+import fairturn
+from fairturn.core.sends import Send
+from fairturn.relay import Relay
+from fairturn.relay.amqp.destination import AmqpDestination
+from fairturn.relay.destination import Never, Outcome, Parcel
+from tests import rabbit
 from tests.relay.harbour import NOW, Goods, arrived, goods, harbour, later, quiet
 from tests.worker.bench import eventually
+
+pytestmark = pytest.mark.server
 
 __all__ = ["goods", "quiet"]  # fixtures
 AGENT = "agent"  # may write to amq.topic with routing keys that start with "open" only
@@ -39,10 +41,7 @@ USERS = {
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[rabbit.Rabbit]:
-    try:
-        found = rabbit.Rabbit(settings={"load_definitions": "users.json"})
-    except servers.MissingBinary as error:
-        pytest.skip(str(error))
+    found = rabbit.Rabbit(settings={"load_definitions": "users.json"})
     users = found.directory / "users.json"  # where the broker's user may read it
     users.write_text(json.dumps(USERS))
     users.chmod(0o644)
@@ -166,7 +165,7 @@ async def test_one_at_fault_holds_up_none_behind_it(broker: rabbit.Rabbit, tmp_p
     agent = broker.url.replace(rabbit.USER, AGENT)
     async with (
         harbour(broker.url) as side,
-        fairlead.connect_async(f"sqlite:///{tmp_path}/source.db") as db,
+        fairturn.connect_async(f"sqlite:///{tmp_path}/source.db") as db,
     ):
         await db.migrate()
         queue = await side.queue()

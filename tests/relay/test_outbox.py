@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 import aio_pika
+import pytest
 
-from fairlead.relay import Destination, Later, Outcome, Parcel
-from fairlead.relay.amqp import AmqpDestination
-from fairlead.relay.sqs import SqsDestination, client_for
+from fairturn.relay import Destination, Later, Outcome, Parcel
+from fairturn.relay.amqp.destination import AmqpDestination
+from fairturn.relay.sqs.clients import client_for
+from fairturn.relay.sqs.destination import SqsDestination
 from tests import rabbit
 from tests.conformance import yours
 from tests.conformance.door import unique
@@ -72,6 +74,7 @@ async def test_a_fifo_queue_has_each_order_once(bench: Bench, ours: Sqs) -> None
     assert sorted(bodies) == sorted(orders)
 
 
+@pytest.mark.server
 async def test_rabbitmq_has_each_order_and_tells_which_are_the_same(bench: Bench) -> None:
     orders = await asyncio.to_thread(_do_business, bench)
     name = unique("outbox")

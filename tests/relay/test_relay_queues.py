@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead.relay import Relay, addresses, presence, running
-from fairlead.relay.destination import DestinationError
-from fairlead.relay.route import TROUBLE
+import fairturn
+from fairturn.relay import Relay, addresses, registration, runner
+from fairturn.relay.destination import DestinationError
+from fairturn.relay.route import TROUBLE
 from tests.worker.bench import Bench, eventually
 
 
 @pytest.fixture
 def centre(tmp_path: Path) -> str:
     url = f"sqlite:///{tmp_path}/centre.db"
-    with fairlead.connect(url) as db:
+    with fairturn.connect(url) as db:
         db.queue("in").create()
         db.queue("also").create()
     return url
@@ -27,11 +27,11 @@ def centre(tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "LOOK", 0.05)
+    monkeypatch.setattr(runner, "CHECK", 0.05)
 
 
 def bodies(centre: str, queue: str) -> list[object]:
-    with fairlead.connect(centre) as db:
+    with fairturn.connect(centre) as db:
         return [message.body for message in db.queue(queue).peek(1000)]
 
 
@@ -71,7 +71,7 @@ async def test_a_wrong_address_stops_no_other(
     await bench.queue.set(meta={"destination": f"{centre}#in"})
     await db.queue(wrong).send("stays")
     await bench.queue.send("goes")
-    with caplog.at_level(logging.ERROR, "fairlead.relay"):
+    with caplog.at_level(logging.ERROR, "fairturn.relay"):
         async with Relay(db, schedules=False):
             await eventually(lambda: bodies(centre, "in") == ["goes"])
             await eventually(lambda: "NO_SUCH_VARIABLE" in caplog.text)
@@ -138,13 +138,13 @@ async def test_what_cannot_be_used_stops_no_other(
         ("ftp://host/x", "no destination"),
         ("sqs:orders", "looks like sqs:https://"),
         ("sqs:https://host/1/q?regoin=x", "?region=… and &groups=1"),
-        ("amqp://host/?exchnage=x", "has no 'exchnage'"),
+        ("amqp://host/?exchnage=x", "has no option 'exchnage'"),
         ("amqp://u:${PASSWORD@host/", "a variable is written ${NAME}"),
-        ("amqp://u:geheim@host:99999/", "look at its port"),
+        ("amqp://u:geheim@host:99999/", "check its port"),
         ("amqp://:geheim@host/", "single quotes"),
         ("amqp://u:@host/", "single quotes"),
         ("postgresql://u:geheim@host/db", "names no queue"),
-        ("mysql://u:geheim@host:port/db#x", "look at its port"),
+        ("mysql://u:geheim@host:port/db#x", "check the port"),
         ("mysql://u:geheim@host#x", "names no database"),
         ("sqlite:file.db#x", "not a database URL"),
         ("sqlite://#x", "name a file"),
@@ -168,15 +168,15 @@ def test_variables_are_quoted_unless_they_are_the_whole() -> None:
     assert addresses.shown("amqp://u:p%40w@host/x") == "amqp://u:***@host/x"
 
 
-async def _relays(bench: Bench) -> list[fairlead.PermitStatus]:
+async def _relays(bench: Bench) -> list[fairturn.PermitStatus]:
     return [one for one in await bench.app.async_db.permits() if one.name.startswith("relay ")]
 
 
 async def test_who_looks_sees_that_it_runs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "TTL", 0.3)
+    monkeypatch.setattr(registration, "TTL", 0.3)
     others = {one.id for one in await _relays(bench)}  # relays of other tests, which were cut off
 
-    async def ours() -> list[fairlead.PermitStatus]:
+    async def ours() -> list[fairturn.PermitStatus]:
         return [one for one in await _relays(bench) if one.id not in others]
 
     async def beats() -> bool:
@@ -191,11 +191,11 @@ async def test_who_looks_sees_that_it_runs(bench: Bench, monkeypatch: pytest.Mon
 
 async def test_a_permit_that_was_lost_is_made_again(bench: Bench) -> None:
     db = bench.app.async_db
-    permit = await presence._beat(db, "relay x", None)
-    assert await presence._beat(db, "relay x", permit) is permit
+    permit = await registration._beat(db, "relay x", None)
+    assert await registration._beat(db, "relay x", permit) is permit
     await permit.close()
-    another = await presence._beat(db, "relay x", permit)
-    assert presence.relays(await db.permits()).count("x") == 1
+    another = await registration._beat(db, "relay x", permit)
+    assert registration.relays(await db.permits()).count("x") == 1
     await another.close()
 
 
@@ -213,7 +213,7 @@ async def test_a_permit_that_is_being_made_is_closed(
 
     monkeypatch.setattr(db, "permit", permit)
     others = {one.id for one in await _relays(bench)}
-    showing = asyncio.create_task(presence.show_presence(db))
+    showing = asyncio.create_task(registration.show_presence(db))
     await made.wait()
     showing.cancel()
     await asyncio.sleep(0)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead.relay import Relay, route, running
-from fairlead.relay.destination import Later, Never, Outcome, Parcel
+import fairturn
+from fairturn.relay import Relay, route, runner
+from fairturn.relay.destination import Later, Never, Outcome, Parcel
 from tests.relay.places import Place, relayed
 from tests.worker.bench import PATIENCE, Bench, eventually
 
@@ -127,7 +127,7 @@ async def test_what_was_on_its_way_when_a_relay_died_comes_again(bench: Bench) -
     relay = Relay(bench.app.async_db, {bench.name: first}, lease=1, schedules=False)
     dying = asyncio.create_task(relay.run())
     await eventually(lambda: first.came)
-    for task in [*relay._running.values(), *relay.routes[bench.name]._flights, dying]:
+    for task in [*relay._running.values(), *relay.routes[bench.name]._hand_overs, dying]:
         task.cancel()
     await asyncio.gather(dying, return_exceptions=True)
     async with relayed(bench, second):
@@ -185,7 +185,7 @@ async def test_stopping_lets_what_is_on_its_way_arrive(bench: Bench) -> None:
 
 async def test_order_is_kept_where_a_channel_asks_for_it(bench: Bench) -> None:
     """Also when a destination refuses one message and would take the next."""
-    await bench.queue.set(policy=fairlead.Policy(ordered=True))
+    await bench.queue.set(policy=fairturn.Policy(ordered=True))
     place = Place()
     refused: set[int] = set()
 
@@ -197,7 +197,7 @@ async def test_order_is_kept_where_a_channel_asks_for_it(bench: Bench) -> None:
         return None
 
     place.answer = answer
-    await bench.queue.send_many([fairlead.Send(n, channel=f"c{n % 3}") for n in range(24)])
+    await bench.queue.send_many([fairturn.Send(n, channel=f"c{n % 3}") for n in range(24)])
     async with relayed(bench, place):
         await eventually(bench.empty)
     for channel in range(3):
@@ -234,7 +234,7 @@ async def test_a_schedule_whose_queue_is_relayed(bench: Bench) -> None:
         await eventually(lambda: len(place.kept) >= 2)
     await schedule.remove()
     assert place.bodies[0] == {"tick": True}
-    assert place.kept[0].message.headers["fairlead.schedule"]["name"] == bench.name
+    assert place.kept[0].message.headers["fairturn.schedule"]["name"] == bench.name
 
 
 @pytest.mark.parametrize("fault", ["raises", "tells too little"])
@@ -249,25 +249,25 @@ async def test_a_destination_that_is_wrong_itself(bench: Bench, fault: str) -> N
     async with relayed(bench, Wrong()) as relay:
         await eventually(lambda: relay.routes and relay.routes[bench.name].down)
         said = relay.routes[bench.name].down
-        assert said in ("KeyError: 'oops'", "it told of 0 messages what became of them, not of 3")
+        assert said in ("KeyError: 'oops'", "the destination returned 0 outcomes for 3 messages")
     assert (await bench.stats()).ready == 3  # nothing waits for a lease to end
 
 
 async def test_a_sync_database_is_refused(bench: Bench) -> None:
-    with pytest.raises(fairlead.InvalidArgument, match="connect_async"):
+    with pytest.raises(fairturn.InvalidArgument, match="connect_async"):
         Relay(bench.app.db)  # type: ignore[arg-type]
 
 
 async def test_who_cannot_wait_for_a_hand_over_leaves_nothing_behind(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "GRACE", 0.05)
+    monkeypatch.setattr(runner, "GRACE", 0.05)
     place = Place()
     place.gate.clear()
     await bench.queue.send("hangs")
     async with relayed(bench, place) as relay:
         await eventually(lambda: place.came)
-        flights = set(relay.routes[bench.name]._flights)
+        flights = set(relay.routes[bench.name]._hand_overs)
     await asyncio.wait(flights)
     assert flights
     assert all(flight.cancelled() for flight in flights)
@@ -276,14 +276,14 @@ async def test_who_cannot_wait_for_a_hand_over_leaves_nothing_behind(
 
 
 async def test_however_many_hang_it_stops(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "GRACE", 0.05)
+    monkeypatch.setattr(runner, "GRACE", 0.05)
     place = Place()
     place.most = 1
     place.gate.clear()
-    await bench.queue.send_many(range(route.FLIGHTS + 1))
+    await bench.queue.send_many(range(route.HAND_OVERS + 1))
     relay = Relay(bench.app.async_db, {bench.name: place}, schedules=False)
     task = asyncio.create_task(relay.run())
-    await eventually(lambda: len(place.came) == route.FLIGHTS)
+    await eventually(lambda: len(place.came) == route.HAND_OVERS)
     relay.stop()
     done, _ = await asyncio.wait([task], timeout=PATIENCE)
     place.gate.set()
@@ -399,7 +399,7 @@ async def test_what_a_relay_that_died_has_told_is_over_with_the_next_hand_over(
     async with relayed(bench, Place()):
         await bench.queue.send("the first of a new relay")
         await eventually(lambda: _untold(bench))
-    monkeypatch.setattr(route, "TELL", 0)
+    monkeypatch.setattr(route, "STORE", 0)
     async with relayed(bench, Place()):
         await bench.queue.send("the first")
         await eventually(bench.empty)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import fairlead
-from fairlead.relay import Relay, other, running
+import fairturn
+from fairturn.relay import Relay, fairturn_destination, runner
 from tests import servers
 from tests.faults.crew import fresh_url
 from tests.faults.proxy import Proxy
@@ -21,13 +21,13 @@ KINDS = ["postgresql", "mysql"]
 async def test_a_silent_way_to_the_centre(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(other, "WITHIN", 0.5)
+    monkeypatch.setattr(fairturn_destination, "WITHIN", 0.5)
     url = fresh_url(kind, tmp_path)
-    with fairlead.connect(url) as centre, Proxy(servers.shared(kind)["port"]) as proxy:
+    with fairturn.connect(url) as centre, Proxy(servers.shared(kind)["port"]) as proxy:
         queue = centre.queue("in")
         queue.create()
         async with (
-            fairlead.connect_async(f"sqlite:///{tmp_path}/edge.db") as edge,
+            fairturn.connect_async(f"sqlite:///{tmp_path}/edge.db") as edge,
             Relay(edge, {"out": f"{proxy.url(url)}#in"}, schedules=False) as relay,
         ):
             await edge.queue("out").create()
@@ -45,14 +45,14 @@ async def test_a_silent_way_to_the_centre(
 async def test_a_silent_way_to_our_own_database(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "PATIENCE", 0.5)
+    monkeypatch.setattr(runner, "ANSWER_TIMEOUT", 0.5)
     url = fresh_url(kind, tmp_path)
     place = Place()
-    with fairlead.connect(url) as db, Proxy(servers.shared(kind)["port"]) as proxy:
+    with fairturn.connect(url) as db, Proxy(servers.shared(kind)["port"]) as proxy:
         queue = db.queue("out")
         queue.create()
         async with (
-            fairlead.connect_async(proxy.url(url)) as through,
+            fairturn.connect_async(proxy.url(url)) as through,
             Relay(through, {"out": place}, schedules=False, lease=1),
         ):
             queue.send("before")
@@ -67,15 +67,16 @@ async def test_a_silent_way_to_our_own_database(
     assert set(place.bodies) == {"before", "after"}
 
 
+@pytest.mark.server
 async def test_postgresql_falls_silent_where_we_begin_to_listen(tmp_path: Path) -> None:
     url = fresh_url("postgresql", tmp_path)
     place = Place()
-    with fairlead.connect(url) as db, Proxy(servers.shared("postgresql")["port"]) as proxy:
+    with fairturn.connect(url) as db, Proxy(servers.shared("postgresql")["port"]) as proxy:
         queue = db.queue("out")
         queue.create()
         proxy.lose_from(b"LISTEN")
         async with (
-            fairlead.connect_async(proxy.url(url), timeout=1) as through,
+            fairturn.connect_async(proxy.url(url), timeout=1) as through,
             Relay(through, {"out": place}, schedules=False),
         ):
             await eventually(lambda: proxy.lost)  # nothing is due: it sleeps

@@ -13,9 +13,12 @@ from botocore.parsers import ResponseParserError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.relay.destination import DestinationError, Later, Never, Parcel
-from fairlead.relay.sqs_client import Address, endpoint_of, region_of
-from fairlead.relay.sqs_entries import (
+from fairturn.core.message import Message
+from fairturn.core.rows import MessageRow
+from fairturn.core.values import BODY_JSON
+from fairturn.relay.destination import DestinationError, Later, Never, Parcel
+from fairturn.relay.sqs.clients import Address, endpoint_of, region_of
+from fairturn.relay.sqs.entries import (
     Entry,
     Throttled,
     answered,
@@ -26,9 +29,8 @@ from fairlead.relay.sqs_entries import (
     judged,
     streams,
 )
-from fairlead.relay.sqs_trouble import code_of, meaning
-from fairlead.server.sqs import checks, limits, md5
-from fairlead.values import BODY_JSON, Message
+from fairturn.relay.sqs.errors import code_of, meaning
+from fairturn.sqs import checks, limits, md5
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders"
 NOW = 1_700_000_000_000_000
@@ -42,7 +44,7 @@ def parcel(
     bits = 0 if isinstance(body, bytes) else BODY_JSON
     kept = None if headers is None else json.dumps(headers)
     head = (7, channel, raw, kept, None, 0, None, 0, due, NOW - SECOND, 1, 1, None, None, bits)
-    return Parcel(Message("q", (*head, 0, None, None, None)), due)
+    return Parcel(Message("q", MessageRow(*head, 0, None, None, None)), due)
 
 
 def made(given: Parcel, *, fifo: bool = False, groups: bool = False) -> dict[str, Any]:
@@ -240,10 +242,10 @@ def client_error(code: str, status: int = 400) -> sdk.ClientError:
         (client_error("Anything", 429), Throttled, False, "throttling"),
         (
             client_error("AWS.SimpleQueueService.NonExistentQueue"),
-            *(Later, True, "create it there"),
+            *(Later, True, "Create it there"),
         ),
-        (client_error("AccessDenied", 403), Later, True, "allow sqs:SendMessage"),
-        (client_error("Strange", 403), Later, True, "allow sqs:SendMessage"),
+        (client_error("AccessDenied", 403), Later, True, "must allow sqs:SendMessage"),
+        (client_error("Strange", 403), Later, True, "must allow sqs:SendMessage"),
         (client_error("InternalFailure", 500), Later, True, "answered 500"),
         (client_error("KmsDisabled", 400), Later, True, "KmsDisabled"),
         (client_error("InvalidMessageContents"), Never, None, "InvalidMessageContents"),
@@ -253,7 +255,7 @@ def client_error(code: str, status: int = 400) -> sdk.ClientError:
         (sdk.ReadTimeoutError(endpoint_url=URL), Later, True, "cannot be reached"),
         (sdk.ParamValidationError(report="odd"), Never, None, "odd"),
         (sdk.TokenRetrievalError(provider="sso", error_msg="old"), Later, True, "sso"),
-        (ResponseParserError("no JSON"), Later, True, "is no SQS"),
+        (ResponseParserError("no JSON"), Later, True, "did not come from AWS"),
         (ConnectionResetError("reset"), Later, True, "cannot be reached"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 from aiobotocore.session import get_session
 
-import fairlead
-from fairlead.relay import sqs as module
-from fairlead.relay.destination import DestinationError, Later, Never, Outcome, Parcel
-from fairlead.relay.sqs import SqsDestination, client_for, destination_for
-from fairlead.values import Send
+import fairturn
+from fairturn.core.sends import Send
+from fairturn.relay.destination import DestinationError, Later, Never, Outcome, Parcel
+from fairturn.relay.sqs import destination as module
+from fairturn.relay.sqs.clients import client_for
+from fairturn.relay.sqs.destination import SqsDestination, destination_for
 from tests import servers
 from tests.relay.sqs_servers import Answer, Proxy, Sqs, leased, refusal, store
 from tests.server.serve_programs import serve
@@ -29,7 +30,7 @@ KIB = 1024
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[fairlead.Database]:
+def db(tmp_path: Path) -> Iterator[fairturn.Database]:
     with store(tmp_path) as db:
         yield db
 
@@ -59,7 +60,7 @@ def bodies(messages: list[dict[str, Any]]) -> list[str]:
 # --- what arrives --------------------------------------------------------------------------------
 
 
-def test_bodies_and_attributes_arrive(sqs: Sqs, db: fairlead.Database) -> None:
+def test_bodies_and_attributes_arrive(sqs: Sqs, db: fairturn.Database) -> None:
     queue_url = sqs.queue()
     headers = {"colour": "red", "n": {"type": "Number.int", "value": "007"}, "hidden name": 1}
     parcels = leased(db, [Send({"a": [1, 2]}, headers=headers), "plain", b"\xff\x00"])
@@ -72,7 +73,7 @@ def test_bodies_and_attributes_arrive(sqs: Sqs, db: fairlead.Database) -> None:
     }
 
 
-def test_the_rest_of_the_delay_goes_along(sqs: Sqs, db: fairlead.Database) -> None:
+def test_the_rest_of_the_delay_goes_along(sqs: Sqs, db: fairturn.Database) -> None:
     queue_url = sqs.queue(DelaySeconds="600")
     soon, overdue, far = leased(db, ["soon", "overdue", "far"])
     soon = replace(soon, due_us=now() + 800 * 1_000_000)
@@ -85,14 +86,14 @@ def test_the_rest_of_the_delay_goes_along(sqs: Sqs, db: fairlead.Database) -> No
     assert bodies(sqs.taken(queue_url)) == ["overdue"]  # at once: the queue's own delay is not its
 
 
-def test_many_messages_arrive_once_each(sqs: Sqs, db: fairlead.Database) -> None:
+def test_many_messages_arrive_once_each(sqs: Sqs, db: fairturn.Database) -> None:
     queue_url = sqs.queue()
     parcels = leased(db, [f"n{n}" for n in range(80)])
     assert handed(queue_url, parcels) == [[None] * 80]
     assert sorted(bodies(sqs.taken(queue_url))) == sorted(f"n{n}" for n in range(80))
 
 
-def test_an_oversize_batch_is_several(sqs: Sqs, db: fairlead.Database) -> None:
+def test_an_oversize_batch_is_several(sqs: Sqs, db: fairturn.Database) -> None:
     queue_url = sqs.queue()
     sends = [str(n) * (300 * KIB) for n in range(9)]
     sends.insert(4, "x" * (1024 * KIB + 1))
@@ -102,8 +103,8 @@ def test_an_oversize_batch_is_several(sqs: Sqs, db: fairlead.Database) -> None:
     assert sorted(body[0] for body in bodies(sqs.taken(queue_url))) == [str(n) for n in range(9)]
 
 
-def test_one_bad_entry_does_not_stop_the_others(sqs: Sqs, db: fairlead.Database) -> None:
-    """Fairlead (as AWS) refuses the entry, moto the whole call."""
+def test_one_bad_entry_does_not_stop_the_others(sqs: Sqs, db: fairturn.Database) -> None:
+    """Fairturn (as AWS) refuses the entry, moto the whole call."""
     queue_url = sqs.queue(MaximumMessageSize="1024")
     sends = [f"n{n}" for n in range(12)]
     sends[5] = "too large for this queue" * 100
@@ -115,7 +116,7 @@ def test_one_bad_entry_does_not_stop_the_others(sqs: Sqs, db: fairlead.Database)
     assert sorted(bodies(sqs.taken(queue_url))) == sorted(s for s in sends if len(s) < 100)
 
 
-def test_a_fifo_queue_gets_nothing_twice(sqs: Sqs, db: fairlead.Database) -> None:
+def test_a_fifo_queue_gets_nothing_twice(sqs: Sqs, db: fairturn.Database) -> None:
     queue_url = sqs.queue(".fifo")
     sends = [Send(f"{name}{n}", channel=name) for n in range(15) for name in ("a", "b", "a tenant")]
     sends += [Send("last", headers={"sqs:dedup": "same"}), Send("l", headers={"sqs:dedup": "same"})]
@@ -130,7 +131,7 @@ def test_a_fifo_queue_gets_nothing_twice(sqs: Sqs, db: fairlead.Database) -> Non
     assert [m["Body"] for m in found if m["Attributes"]["MessageGroupId"] == "default"] == ["last"]
 
 
-def test_a_channel_is_a_group_if_one_wants(ours: Sqs, db: fairlead.Database) -> None:
+def test_a_channel_is_a_group_if_one_wants(ours: Sqs, db: fairturn.Database) -> None:
     queue_url = ours.queue()
     parcels = leased(db, [Send("x", channel="tenant-7")])
     assert handed(queue_url, parcels, groups=True) == [[None]]
@@ -139,7 +140,7 @@ def test_a_channel_is_a_group_if_one_wants(ours: Sqs, db: fairlead.Database) -> 
     assert sorted(found, key=str) == [None, "tenant-7"]
 
 
-def test_an_aiobotocore_client_is_awaited(sqs: Sqs, db: fairlead.Database) -> None:
+def test_an_aiobotocore_client_is_awaited(sqs: Sqs, db: fairturn.Database) -> None:
     queue_url = sqs.queue()
     first, second = leased(db, range(50)), leased(db, range(50, 60))
 
@@ -171,7 +172,7 @@ def spoiled(sqs: Sqs, spoil: Callable[[dict[str, Any]], Answer | None]) -> Itera
         yield proxy
 
 
-def test_a_throttled_queue_is_left_alone_for_a_while(ours: Sqs, db: fairlead.Database) -> None:
+def test_a_throttled_queue_is_left_alone_for_a_while(ours: Sqs, db: fairturn.Database) -> None:
     queue_url = ours.queue()
     calls = iter(range(2))  # boto3 itself tries twice
 
@@ -186,7 +187,7 @@ def test_a_throttled_queue_is_left_alone_for_a_while(ours: Sqs, db: fairlead.Dat
     assert sorted(bodies(ours.taken(queue_url))) == ["a", "b"]
 
 
-def test_some_throttled_batches_do_not_stop_the_others(ours: Sqs, db: fairlead.Database) -> None:
+def test_some_throttled_batches_do_not_stop_the_others(ours: Sqs, db: fairturn.Database) -> None:
     queue_url = ours.queue()
 
     def spoil(asked: Any) -> Answer | None:
@@ -200,7 +201,7 @@ def test_some_throttled_batches_do_not_stop_the_others(ours: Sqs, db: fairlead.D
     assert len(ours.taken(queue_url)) == 20
 
 
-def test_an_older_server_takes_smaller_batches(ours: Sqs, db: fairlead.Database) -> None:
+def test_an_older_server_takes_smaller_batches(ours: Sqs, db: fairturn.Database) -> None:
     queue_url = ours.queue()
     refused: list[int] = []
 
@@ -223,7 +224,7 @@ def test_an_older_server_takes_smaller_batches(ours: Sqs, db: fairlead.Database)
     assert len(ours.taken(queue_url)) == 16
 
 
-def test_in_a_fifo_queue_nothing_overtakes(ours: Sqs, db: fairlead.Database) -> None:
+def test_in_a_fifo_queue_nothing_overtakes(ours: Sqs, db: fairturn.Database) -> None:
     queue_url = ours.queue(".fifo")
 
     def spoil(asked: Any) -> Answer | None:
@@ -243,7 +244,7 @@ def test_in_a_fifo_queue_nothing_overtakes(ours: Sqs, db: fairlead.Database) -> 
     assert bodies(ours.taken(queue_url)) == [f"b{n}" for n in range(25)]
 
 
-def test_a_server_that_is_down(db: fairlead.Database, aws: None) -> None:
+def test_a_server_that_is_down(db: fairturn.Database, aws: None) -> None:
     queue_url = f"http://127.0.0.1:{servers.free_port()}/000000000000/orders"
     [outcomes] = handed(queue_url, leased(db, range(30)))
     assert all(isinstance(one, Later) and one.down for one in outcomes)
@@ -252,7 +253,7 @@ def test_a_server_that_is_down(db: fairlead.Database, aws: None) -> None:
     assert queue_url in outcomes[0].reason
 
 
-def test_a_server_that_is_down_for_aiobotocore(db: fairlead.Database, aws: None) -> None:
+def test_a_server_that_is_down_for_aiobotocore(db: fairturn.Database, aws: None) -> None:
     address = f"http://127.0.0.1:{servers.free_port()}"
 
     async def main() -> list[Outcome]:
@@ -270,15 +271,15 @@ def test_a_server_that_is_down_for_aiobotocore(db: fairlead.Database, aws: None)
         assert "cannot be reached" in outcome.reason
 
 
-def test_a_queue_that_does_not_exist(sqs: Sqs, db: fairlead.Database) -> None:
+def test_a_queue_that_does_not_exist(sqs: Sqs, db: fairturn.Database) -> None:
     queue_url = f"{sqs.address}/123456789012/nowhere"
     [[outcome]] = handed(queue_url, leased(db, ["x"]))
     assert isinstance(outcome, Later)
     assert outcome.down
-    assert f"SQS has no queue {queue_url}: create it there" in outcome.reason
+    assert f"SQS queue {queue_url} does not exist. Create it there" in outcome.reason
 
 
-def test_no_credentials(ours: Sqs, db: fairlead.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_credentials(ours: Sqs, db: fairturn.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     [[outcome]] = handed(ours.queue(), leased(db, ["x"]))
     assert isinstance(outcome, Later)
@@ -286,17 +287,17 @@ def test_no_credentials(ours: Sqs, db: fairlead.Database, monkeypatch: pytest.Mo
     assert "AWS_ACCESS_KEY_ID" in outcome.reason
 
 
-def test_a_key_that_may_not_send(db: fairlead.Database, tmp_path: Path, aws: None) -> None:
-    keys = {"FAIRLEAD_KEY_X_ID": "AKIDX", "FAIRLEAD_KEY_X_SECRET": "secret"}
+def test_a_key_that_may_not_send(db: fairturn.Database, tmp_path: Path, aws: None) -> None:
+    keys = {"FAIRTURN_KEY_X_ID": "AKIDX", "FAIRTURN_KEY_X_SECRET": "secret"}
     with serve(f"sqlite:///{tmp_path}/locked.db", environment=keys) as program:
         [[outcome]] = handed(f"{program.url}/000000000000/orders", leased(db, ["x"]))
     assert isinstance(outcome, Later)
     assert outcome.down
-    assert "allow sqs:SendMessage" in outcome.reason
+    assert "must allow sqs:SendMessage" in outcome.reason
 
 
 def test_a_server_that_never_answers(
-    ours: Sqs, db: fairlead.Database, monkeypatch: pytest.MonkeyPatch
+    ours: Sqs, db: fairturn.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "WITHIN", 0.2)
     queue_url = ours.queue()
@@ -322,7 +323,7 @@ def test_a_server_that_never_answers(
 
 
 def test_a_slow_server_is_not_asked_for_ever(
-    ours: Sqs, db: fairlead.Database, monkeypatch: pytest.MonkeyPatch
+    ours: Sqs, db: fairturn.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BEGIN", -1.0)
     queue_url = ours.queue()
@@ -333,7 +334,7 @@ def test_a_slow_server_is_not_asked_for_ever(
 
 @pytest.mark.parametrize("slow", [True, False])
 def test_a_slow_server_gets_one_call_at_a_time(
-    slow: bool, ours: Sqs, db: fairlead.Database, monkeypatch: pytest.MonkeyPatch
+    slow: bool, ours: Sqs, db: fairturn.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SLOW", -1.0 if slow else 60.0)
     queue_url = ours.queue()
@@ -358,7 +359,7 @@ def test_a_slow_server_gets_one_call_at_a_time(
     assert (max(seen) == 1) is slow
 
 
-def test_a_server_that_is_down_is_asked_no_more(ours: Sqs, db: fairlead.Database) -> None:
+def test_a_server_that_is_down_is_asked_no_more(ours: Sqs, db: fairturn.Database) -> None:
     calls: list[Any] = []
 
     def spoil(asked: Any) -> Answer | None:
@@ -371,7 +372,7 @@ def test_a_server_that_is_down_is_asked_no_more(ours: Sqs, db: fairlead.Database
     assert len(calls) == 1
 
 
-def test_what_answers_is_no_sqs(ours: Sqs, db: fairlead.Database) -> None:
+def test_what_answers_is_no_sqs(ours: Sqs, db: fairturn.Database) -> None:
     with spoiled(ours, lambda asked: (502, {"html": "bad gateway"})) as proxy:
         [[outcome]] = handed(proxy.url(ours.queue()), leased(db, ["x"]))
     assert isinstance(outcome, Later)
@@ -379,16 +380,16 @@ def test_what_answers_is_no_sqs(ours: Sqs, db: fairlead.Database) -> None:
     assert "502" in outcome.reason
 
 
-def test_an_answer_that_leaves_one_out(ours: Sqs, db: fairlead.Database) -> None:
+def test_an_answer_that_leaves_one_out(ours: Sqs, db: fairturn.Database) -> None:
     with spoiled(ours, lambda asked: (200, {"Successful": [], "Failed": []})) as proxy:
         [[outcome]] = handed(proxy.url(ours.queue()), leased(db, ["x"]))
-    assert outcome == Later("SQS answered, and said nothing about this message")
+    assert outcome == Later("the answer of SQS does not mention this message")
 
 
 # --- clients and addresses -----------------------------------------------------------------------
 
 
-def test_an_address_makes_a_destination(ours: Sqs, db: fairlead.Database) -> None:
+def test_an_address_makes_a_destination(ours: Sqs, db: fairturn.Database) -> None:
     queue_url = ours.queue()
 
     async def main() -> None:
@@ -453,5 +454,5 @@ def test_a_region_that_nobody_knows(aws: None, monkeypatch: pytest.MonkeyPatch) 
 
 def test_without_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3.session", None)
-    with pytest.raises(DestinationError, match="extra sqs"):
+    with pytest.raises(DestinationError, match="pip install boto3"):
         destination_for("sqs:https://sqs.eu-west-1.amazonaws.com/1/q")

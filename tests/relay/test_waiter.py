@@ -10,10 +10,10 @@ from typing import Any
 import psycopg
 import pytest
 
-import fairlead
-from fairlead.errors import InvalidArgument, InvalidName
-from fairlead.relay import waiter_orders as orders
-from fairlead.relay.sqs import HandingOver
+import fairturn
+from fairturn.core.errors import InvalidArgument, InvalidName
+from fairturn.relay.sqs import HandingOver
+from fairturn.relay.sqs import waiter_orders as orders
 from tests import servers
 from tests.conformance import yours
 from tests.relay.sqs_servers import Sqs
@@ -227,7 +227,7 @@ async def test_a_fifo_queue_has_delays_now(door: Open, ours: Sqs) -> None:
 
 async def test_in_your_transaction(backend: str, url: str, ours: Sqs) -> None:
     queue_url, other_url = ours.queue(), ours.queue()
-    with fairlead.connect(url) as db, yours.plain(backend, url) as mine:
+    with fairturn.connect(url) as db, yours.plain(backend, url) as mine:
         async with opened("sync", ours, url) as d:
             for prepared in (queue_url, other_url):
                 if prepared == other_url:
@@ -254,6 +254,7 @@ async def test_in_your_transaction(backend: str, url: str, ours: Sqs) -> None:
                 db.queue(name).drop()
 
 
+@pytest.mark.server
 async def test_in_your_async_transaction(ours: Sqs) -> None:
     database = servers.postgres_url("waiter")
     queue_url = ours.queue()
@@ -277,7 +278,7 @@ async def test_in_your_async_transaction(ours: Sqs) -> None:
 async def test_it_does_not_wait_inside_your_transaction(tmp_path: Path, ours: Sqs) -> None:
     database = f"sqlite:///{tmp_path}/waiter.db"
     queue_url = ours.queue()
-    with fairlead.connect(database) as db:
+    with fairturn.connect(database) as db:
         db.migrate()
     with yours.plain("sqlite", database) as mine:
         async with opened("sync", ours, database, patience=600) as d:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead.errors import InvalidArgument
-from fairlead.relay import waiter_orders as orders
-from fairlead.relay.sqs import HandingOver
-from fairlead.values import moment
+import fairturn
+from fairturn.core.errors import InvalidArgument
+from fairturn.core.values import moment
+from fairturn.relay.sqs import HandingOver
+from fairturn.relay.sqs import waiter_orders as orders
 from tests import servers
 from tests.relay.sqs_servers import Sqs
 from tests.relay.waiters import ATTRIBUTES, HOUR, Open, opened
@@ -91,11 +91,11 @@ async def test_one_that_stays_on_its_way_is_told(door: Open, ours: Sqs) -> None:
         answer = await d.batch(queue_url, entries)
         assert [one["Id"] for one in answer["Successful"]] == ["b"]
         [failed] = answer["Failed"]
-        assert (failed["Id"], failed["Code"]) == ("a", "Fairlead.HandingOver")
+        assert (failed["Id"], failed["Code"]) == ("a", "Fairturn.HandingOver")
         assert await d.count(queue_url) == 2
         # What goes straight to SQS is there already: the old one is not tried again.
         await d.send(queue_url, "now", JobId="job")
-        with pytest.raises(fairlead.LeaseLost):
+        with pytest.raises(fairturn.LeaseLost):
             await leased.ack()
         assert [one.body for one in await d.waiting(queue_url)] == ["other"]
     assert [message["Body"] for message in ours.taken(queue_url)] == ["now"]
@@ -151,7 +151,7 @@ async def test_a_batch_of_short_ones_is_sqss(door: Open, ours: Sqs) -> None:
     ("change", "says"),
     [
         ({"MessageBody": ""}, r"Entries\[1\].MessageBody"),
-        ({"JobId": "first"}, "JobId 'first' is there twice"),
+        ({"JobId": "first"}, "JobId 'first' occurs twice"),
         ({"Id": "0"}, "Entries: Id 0 repeated"),
         ({"Id": "no id"}, "Entries: A batch entry id"),
     ],
@@ -171,20 +171,20 @@ async def test_nothing_of_a_wrong_batch_is_sent(
     assert ours.counts(queue_url) == (0, 0)
 
 
-async def test_a_database_that_is_away_fails_its_entries_only(way: str, ours: Sqs) -> None:
+async def test_a_database_that_is_away_fails_its_entries_only(variant: str, ours: Sqs) -> None:
     nowhere = f"postgresql://postgres@127.0.0.1:{servers.free_port()}/nowhere"
     queue_url = ours.queue()
     entries = [
         {"Id": "0", "MessageBody": "now"},
         {"Id": "1", "MessageBody": "later", "DelaySeconds": HOUR},
     ]
-    async with opened(way, ours, nowhere) as d:
+    async with opened(variant, ours, nowhere) as d:
         answer = await d.batch(queue_url, entries)
         assert [one["Id"] for one in answer["Successful"]] == ["0"]
         [failed] = answer["Failed"]
         assert (failed["Id"], failed["SenderFault"]) == ("1", False)
-        assert failed["Code"] == "Fairlead.DatabaseUnavailable"
-        with pytest.raises(fairlead.DatabaseUnavailable):
+        assert failed["Code"] == "Fairturn.DatabaseUnavailable"
+        with pytest.raises(fairturn.DatabaseUnavailable):
             await d.batch(queue_url, entries[1:])
     assert ours.counts(queue_url) == (1, 0)
 
@@ -273,9 +273,9 @@ async def test_a_name_instead_of_a_url_is_refused_before_anything_is_sent(
     queue_url = ours.queue()
     name = queue_url.rpartition("/")[2]
     async with door() as d:
-        with pytest.raises(fairlead.InvalidArgument, match="not the queue's URL"):
+        with pytest.raises(fairturn.InvalidArgument, match="not the queue's URL"):
             await d.send(name, "x", JobId="job")
-        with pytest.raises(fairlead.InvalidArgument, match="not the queue's URL"):
+        with pytest.raises(fairturn.InvalidArgument, match="not the queue's URL"):
             await d.batch(name, [{"Id": "1", "MessageBody": "x", "JobId": "job"}])
         await d.send(name, "without a job")
     assert [message["Body"] for message in ours.taken(queue_url)] == ["without a job"]
@@ -286,10 +286,10 @@ async def test_when_some_of_a_batch_is_sent_the_rest_is_told(door: Open, ours: S
     late = [{"Id": id, "MessageBody": id, "DelaySeconds": HOUR} for id in "ab"]
     async with door() as d:
         await d.call("prepare", QueueUrl=queue_url)
-        await d.queue(queue_url).set(policy=fairlead.Policy(max_size=1))
+        await d.queue(queue_url).set(policy=fairturn.Policy(max_size=1))
         answer = await d.batch(queue_url, [{"Id": "s", "MessageBody": "straight"}, *late])
         assert [one["Id"] for one in answer["Successful"]] == ["s"]
         assert [one["Id"] for one in answer["Failed"]] == ["a", "b"]
-        with pytest.raises(fairlead.ChannelFull):
+        with pytest.raises(fairturn.ChannelFull):
             await d.batch(queue_url, late)
         assert await d.count(queue_url) == 0

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from aiobotocore.session import get_session
 
-import fairlead
-from fairlead.relay.running import Relay
-from fairlead.relay.sqs import AsyncWaiter, Waiter, Waiting
-from fairlead.relay.waiter_orders import queue_name
+import fairturn
+from fairturn.relay.runner import Relay
+from fairturn.relay.sqs import AsyncWaiter, Waiter, Waiting
+from fairturn.relay.sqs.waiter_orders import queue_name
 from tests.relay.sqs_servers import Sqs
 
-WAYS = ("sync", "async")
+VARIANTS = ("sync", "async")
 HOUR = 3600
 Open = Callable[..., AbstractAsyncContextManager["Door"]]
 
@@ -43,7 +43,7 @@ ATTRIBUTES: dict[str, Any] = {
 class Door:
     """Methods of either, awaited; the sync one is called in a thread."""
 
-    def __init__(self, waiter: Waiter | AsyncWaiter, db: fairlead.AsyncDatabase) -> None:
+    def __init__(self, waiter: Waiter | AsyncWaiter, db: fairturn.AsyncDatabase) -> None:
         self.waiter: Any = waiter
         self.db = db  # to look behind it
 
@@ -71,7 +71,7 @@ class Door:
             return await asyncio.to_thread(list, found)
         return [one async for one in found]
 
-    def queue(self, queue_url: str) -> fairlead.AsyncQueue:
+    def queue(self, queue_url: str) -> fairturn.AsyncQueue:
         """Where its messages wait."""
         return self.db.queue(queue_name("waiter-", queue_url))
 
@@ -88,10 +88,10 @@ class Door:
 
 
 @contextlib.asynccontextmanager
-async def opened(way: str, sqs: Sqs, database: str, **options: Any) -> AsyncIterator[Door]:
-    async with fairlead.connect_async(database) as behind:
-        if way == "sync":
-            with fairlead.connect(database) as db:
+async def opened(variant: str, sqs: Sqs, database: str, **options: Any) -> AsyncIterator[Door]:
+    async with fairturn.connect_async(database) as behind:
+        if variant == "sync":
+            with fairturn.connect(database) as db:
                 yield Door(Waiter(sqs.client, db, **options), behind)
         else:
             client = get_session().create_client("sqs", endpoint_url=sqs.address)
@@ -99,15 +99,15 @@ async def opened(way: str, sqs: Sqs, database: str, **options: Any) -> AsyncIter
                 yield Door(AsyncWaiter(given, behind, **options), behind)
 
 
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest) -> str:
+@pytest.fixture
+def variant(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
 @pytest.fixture
-def door(way: str, ours: Sqs, tmp_path: Path) -> Open:
-    """``async with door() as d``: on SQLite, before Fairlead's own SQS."""
+def door(variant: str, ours: Sqs, tmp_path: Path) -> Open:
+    """``async with door() as d``: on SQLite, before Fairturn's own SQS."""
     database = f"sqlite:///{tmp_path}/waiter.db"
-    with fairlead.connect(database) as db:
+    with fairturn.connect(database) as db:
         db.migrate()
-    return lambda **options: opened(way, ours, database, **options)
+    return lambda **options: opened(variant, ours, database, **options)

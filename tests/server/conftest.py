@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import fairlead
-from fairlead.server.sigv4 import SignedRequest
+import fairturn
+from fairturn.server.auth.sigv4 import SignedRequest
 from tests import servers
 from tests.server.signing import FORMS
 
@@ -39,7 +39,7 @@ def url(backend: str, tmp_path: Path) -> str:
     else:
         url = (servers.postgres_url if backend == "postgresql" else servers.mysql_url)("server")
     if url not in _ready:
-        with fairlead.connect(url) as db:
+        with fairturn.connect(url) as db:
             db.migrate()
         _ready.add(url)
     return url
@@ -75,6 +75,6 @@ async def _run(test: Any, arguments: dict[str, Any]) -> None:
             await bench.close()
     left = asyncio.all_tasks() - {asyncio.current_task()}
     if left:  # what was told to end may still be ending
-        await asyncio.wait(left, timeout=5)
+        await asyncio.wait(left, timeout=30)
     left = {task for task in left if not task.done()}
     assert not left, f"tasks were left behind: {left}"

@@ -8,8 +8,8 @@ from typing import Any
 ODD: list[Any] = [
     None, True, False, -1, 0, 11, 2**31, 2**63, -(2**63) - 1, 10**100, 1.5, 1e300, float("inf"),
     "", " ", "\0", "\ud800", "\udfff\ud800", "\ufffe", "\u202e", "é" * 300, "x" * 70_000,
-    "1" * 5000, "../..", "%00", "'; --", "{", "[" * 5000, "a.fifo", ".fifo", "fairlead.sqs",
-    "fairlead.sqs.moves", "http://[", "http://h/\0/%zz", "arn:aws:sqs:::", "YQ==", "AWS.x", "All",
+    "1" * 5000, "../..", "%00", "'; --", "{", "[" * 5000, "a.fifo", ".fifo", "fairturn.sqs",
+    "fairturn.sqs.moves", "http://[", "http://h/\0/%zz", "arn:aws:sqs:::", "YQ==", "AWS.x", "All",
     "*", [], {}, [[]], {"": ""}, [None], {"a": None}, ["x"] * 60, [{}] * 11, {"\0": "\0"},
     {"a": {"b": []}},
 ]  # fmt: skip

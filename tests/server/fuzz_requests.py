@@ -16,8 +16,16 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote_plus
 
-from fairlead.server.sqs.actions import ACTIONS, STRING, ListOf, MapOf, Scalar, Structure, Type
-from fairlead.server.sqs.settings import FIFO_ONLY
+from fairturn.server.sqs.attribute_rules import RULES
+from fairturn.server.sqs.wire.action_table import (
+    ACTIONS,
+    STRING,
+    ListOf,
+    MapOf,
+    Scalar,
+    Structure,
+    Type,
+)
 from tests.server.fuzz_harm import spoil_bytes, spoil_value
 
 JSON = "application/x-amz-json-1.0"
@@ -144,7 +152,7 @@ VALUES: dict[str, Make] = {
     "DelaySeconds": _one_of(0, 0, 1, 900),
     "MessageAttributes": lambda rng, stock: {
         name: _attribute(rng, stock)
-        for name in rng.sample(["a", "b.c", "é", "fairlead.key", "fairlead.priority"], 2)
+        for name in rng.sample(["a", "b.c", "é", "fairturn.key", "fairturn.priority"], 2)
     },
     "MessageSystemAttributes": lambda rng, stock: {
         "AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1"}
@@ -197,7 +205,7 @@ def agreeing(rng: random.Random, tree: dict[str, Any]) -> dict[str, Any]:
             for entry in entries
         ]
     if "Attributes" in found and not fifo:
-        kept = {name: v for name, v in found["Attributes"].items() if name not in FIFO_ONLY}
+        kept = {name: v for name, v in found["Attributes"].items() if not RULES[name].fifo}
         found["Attributes"] = kept or {"VisibilityTimeout": "30"}
     return found
 
@@ -226,7 +234,7 @@ def fields(type: Type, value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def as_form(action: str, tree: Any) -> bytes:
-    pairs = [("Action", action), ("Version", "2012-11-05"), *fields(ACTIONS[action].takes, tree)]
+    pairs = [("Action", action), ("Version", "2012-11-05"), *fields(ACTIONS[action].input, tree)]
     quoted = ((_quoted(name), _quoted(value)) for name, value in pairs)
     return "&".join(f"{name}={value}" for name, value in quoted).encode()
 
@@ -244,7 +252,7 @@ def shot(rng: random.Random, stock: Stock) -> Shot:
     action = rng.choice(sorted(ACTIONS))
     if action in SELDOM and rng.random() < 0.9:
         action = rng.choice(["SendMessage", "ReceiveMessage"])
-    tree: Any = agreeing(rng, members(rng, stock, ACTIONS[action].takes))
+    tree: Any = agreeing(rng, members(rng, stock, ACTIONS[action].input))
     harm = rng.choice(["none", "none", "value", "value", "body", "wire"])
     if harm == "value":
         for _ in range(rng.choice([1, 1, 2, 4])):

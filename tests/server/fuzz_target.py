@@ -43,8 +43,8 @@ class Target:
 @contextlib.contextmanager
 def target(database: str, log: Path, *words: str) -> Iterator[Target]:
     bounds = [f"--{name}={SOON}" for name in ("header-seconds", "body-seconds", "keep-alive")]
-    command = [sys.executable, "-m", "fairlead", "serve", "--db", database, "--port", "0"]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+    command = [sys.executable, "-m", "fairturn", "serve", "--db", database, "--port", "0"]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("FAIRTURN_")}
     with log.open("wb") as stream:
         process = subprocess.Popen([*command, *bounds, *words], stderr=stream, env=clean)
         try:

@@ -9,23 +9,23 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapp
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import fairlead
-from fairlead.server import listening
-from fairlead.server.config import Settings
-from fairlead.server.running import Serving, new_loop
-from fairlead.server.sqs.asking import Ask, Options
-from fairlead.server.sqs.service import Sqs
+import fairturn
+from fairturn.server import listen_sockets
+from fairturn.server.config import Settings
+from fairturn.server.process import Serving, new_loop
+from fairturn.server.sqs.request import Options, SqsRequest
+from fairturn.server.sqs.service import Sqs
 
 SECONDS = 30.0  # for anything to happen, on a busy machine
 T = TypeVar("T")
-Answer = Callable[[Ask], Awaitable[Mapping[str, Any] | None]]
+Answer = Callable[[SqsRequest], Awaitable[Mapping[str, Any] | None]]
 
 
 class Service:
     """In place of Sqs: keeps what it was asked."""
 
     def __init__(self, answer: Answer | None = None) -> None:
-        self.asked: list[Ask] = []
+        self.asked: list[SqsRequest] = []
         self.closed = asyncio.Event()
         self._answer = answer
 
@@ -35,7 +35,7 @@ class Service:
     async def close(self) -> None:
         self.closed.set()
 
-    async def answer(self, ask: Ask) -> Mapping[str, Any] | None:
+    async def answer(self, ask: SqsRequest) -> Mapping[str, Any] | None:
         self.asked.append(ask)
         return None if self._answer is None else await self._answer(ask)
 
@@ -47,7 +47,7 @@ class Poller(Service):
         super().__init__()
         self.left = 0
 
-    async def answer(self, ask: Ask) -> Mapping[str, Any] | None:
+    async def answer(self, ask: SqsRequest) -> Mapping[str, Any] | None:
         self.asked.append(ask)
         try:
             await self.closed.wait()
@@ -125,13 +125,13 @@ async def served(
 ) -> AsyncGenerator[Served]:
     """A server over this service; None: over the real one."""
     chosen = Settings(**{"port": 0, "access_log": False, **settings})
-    sockets = listening.listeners(chosen)
+    sockets = listen_sockets.listeners(chosen)
     port = sockets[0].getsockname()[1]
 
-    def made(db: fairlead.AsyncDatabase, options: Options) -> Service | Sqs:
+    def made(db: fairturn.AsyncDatabase, options: Options) -> Service | Sqs:
         return Sqs(db, options) if service is None else service
 
-    serving = Serving(chosen, fairlead.connect_async(database), sockets, made)
+    serving = Serving(chosen, fairturn.connect_async(database), sockets, made)
     if service is None:
         await serving.prepare()
     running = asyncio.get_running_loop().create_task(serving.run())

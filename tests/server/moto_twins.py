@@ -1,4 +1,4 @@
-"""Fairlead's SQS and moto's side by side: the same calls by botocore, and what was answered.
+"""Fairturn's SQS and moto's side by side: the same calls by botocore, and what was answered.
 
 What differs by its nature is replaced by a word of the same kind: ids, handles and tokens by the
 step that gave them first, times by their number of digits, the server's own address by `<host>`.

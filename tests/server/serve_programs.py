@@ -1,4 +1,4 @@
-"""``fairlead serve`` as a program, and SDK clients of it."""
+"""``fairturn serve`` as a program, and SDK clients of it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ SECONDS = 60.0  # for anything to happen, on a busy machine
 
 class Program:
     def __init__(self, *words: str, environment: dict[str, str] | None = None) -> None:
-        clean = {key: v for key, v in os.environ.items() if not key.startswith("FAIRLEAD_")}
+        clean = {key: v for key, v in os.environ.items() if not key.startswith("FAIRTURN_")}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "fairlead", *words],
+            [sys.executable, "-m", "fairturn", *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -11,9 +11,9 @@ from botocore.auth import SigV4Auth, SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from fairlead.server.keys import AccessKey, Keys
-from fairlead.server.refusals import Refusal
-from fairlead.server.sigv4 import Caller, Rules, SignedRequest, verify
+from fairturn.server.auth.keys import AccessKey, Keys
+from fairturn.server.auth.sigv4 import SignedRequest, Signer, verify
+from fairturn.sqs.errors import SqsError
 
 KEY = AccessKey("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", account="123456789012")
 KEYS = Keys([KEY])
@@ -140,15 +140,25 @@ def swapping(request: SignedRequest, old: bytes, new: bytes) -> SignedRequest:
     return with_header(request, "Authorization", given.replace(old, new, 1))
 
 
-def accepted(request: SignedRequest, at: datetime | None = None, **rules: bool) -> bool:
-    return isinstance(verify(request, KEYS, at or now(), Rules(**rules)), Caller)
+def verdict(
+    request: SignedRequest, keys: Keys = KEYS, at: datetime | None = None, service: str = "sqs"
+) -> Signer | SqsError:
+    """Who signed it, or why it is refused."""
+    try:
+        return verify(request, keys, at or now(), service)
+    except SqsError as refusal:
+        return refusal
+
+
+def accepted(request: SignedRequest, at: datetime | None = None) -> bool:
+    return isinstance(verdict(request, at=at), Signer)
 
 
 def refused(
     request: SignedRequest, code: str, keys: Keys = KEYS, at: datetime | None = None
-) -> Refusal:
-    answer = verify(request, keys, at or now())
-    assert isinstance(answer, Refusal), answer
+) -> SqsError:
+    answer = verdict(request, keys, at)
+    assert isinstance(answer, SqsError), answer
     assert answer.code == code, answer
     for secret in (KEY.secret, TOKEN, signature(request)):
         assert secret not in repr(answer)
@@ -162,6 +172,6 @@ def signature(request: SignedRequest) -> str:
 
 
 def refused_somehow(request: SignedRequest) -> None:
-    answer = verify(request, KEYS, now())
-    assert isinstance(answer, Refusal)
+    answer = verdict(request)
+    assert isinstance(answer, SqsError)
     assert answer.code in ("SignatureDoesNotMatch", "IncompleteSignature"), answer

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.server.sqs import wire
-from fairlead.server.sqs.errors import SqsError
+from fairturn.server.sqs.wire import protocols
+from fairturn.sqs.errors import SqsError
 
 
 def refusal(call: Callable[..., Any], *args: Any, **kwargs: Any) -> SqsError:
@@ -19,9 +19,10 @@ def refusal(call: Callable[..., Any], *args: Any, **kwargs: Any) -> SqsError:
 
 def parse(
     method: str, path: str, query: str, headers: list[tuple[str, str]], body: bytes
-) -> wire.Request:
-    return wire.parse(method, path.encode(), query.encode(), encoded(headers), body)
+) -> protocols.Request:
+    return protocols.parse(method, path.encode(), query.encode(), encoded(headers), body)
 
 
-def encoded(headers: list[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
-    return [(name.encode(), value.encode("latin-1")) for name, value in headers]
+def encoded(headers: list[tuple[str, str]]) -> protocols.Headers:
+    pairs = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
+    return protocols.joined(pairs)

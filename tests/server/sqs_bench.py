@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead.server.sqs import wire
-from fairlead.server.sqs.asking import Ask, Options
-from fairlead.server.sqs.book import INTERNAL
-from fairlead.server.sqs.errors import SqsError
-from fairlead.server.sqs.service import Sqs
+import fairturn
+from fairturn.server.sqs.queue_cache import INTERNAL
+from fairturn.server.sqs.request import Caller, Options, SqsRequest
+from fairturn.server.sqs.service import Sqs
+from fairturn.server.sqs.wire import protocols
+from fairturn.sqs.errors import SqsError
 from tests.conformance.door import Clock, unique
+from tests.server.sqs_desk import queue_named
 
 ACCOUNT = "123456789012"
 REGION = "eu-west-1"
@@ -46,7 +47,7 @@ class Bench:
         url: str | None = None,
     ) -> Sqs:
         """Another server process on the same database; with a clock, on the test's time."""
-        db = fairlead.connect_async(url or self.url, clock=clock)
+        db = fairturn.connect_async(url or self.url, clock=clock)
         sqs = Sqs(db, options or Options(account=ACCOUNT, region=REGION))
         self.opened.append(sqs)
         return sqs
@@ -69,10 +70,11 @@ class Bench:
 
     def ask(
         self, action: str, /, allows: Callable[[str, str | None], bool] = always, **given: Any
-    ) -> Ask:
+    ) -> SqsRequest:
         if action == "CreateQueue":
             self.made.add(given["QueueName"])
-        return Ask(action, given, HOST, ACCOUNT, REGION, "AIDATESTSENDER", None, allows)
+        caller = Caller(None, ACCOUNT, REGION, "AIDATESTSENDER", allows)
+        return SqsRequest(action, queue_named(given), given, HOST, caller)
 
     async def refusal(self, action: str, /, **given: Any) -> SqsError:
         """The error that the action ends with."""
@@ -82,8 +84,8 @@ class Bench:
 
     async def rendered(self, action: str, /, **given: Any) -> Any:
         """The answer as JSON clients read it: what is empty is left out."""
-        request = wire.Request("json", action, given, None, None)
-        return json.loads(wire.render(request, await self(action, **given), "-").body)
+        request = protocols.Request("json", action, given)
+        return json.loads(protocols.render(request, await self(action, **given), "-").body)
 
     # --- queues ------------------------------------------------------------------------------
     async def queue(
@@ -105,7 +107,7 @@ class Bench:
     async def set(self, url: str, **attributes: str) -> None:
         await self("SetQueueAttributes", QueueUrl=url, Attributes=attributes)
 
-    def core(self, url: str) -> fairlead.AsyncQueue:
+    def core(self, url: str) -> fairturn.AsyncQueue:
         """The same queue as the library has it."""
         return self.sqs.db.queue(name_of(url))
 

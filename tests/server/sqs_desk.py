@@ -15,18 +15,19 @@ import asyncio
 import json
 import uuid
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead.server.sqs import bodies, wire_json
-from fairlead.server.sqs.actions import ACTIONS
-from fairlead.server.sqs.asking import Ask, Options
-from fairlead.server.sqs.errors import SqsError
-from fairlead.server.sqs.service import Sqs
+import fairturn
+from fairturn.server.sqs.request import Caller, Options, SqsRequest
+from fairturn.server.sqs.service import Sqs
+from fairturn.server.sqs.wire import json_protocol
+from fairturn.server.sqs.wire.action_table import ACTIONS
+from fairturn.sqs import bodies, checks
+from fairturn.sqs.errors import SqsError
 from tests import servers
 
 BACKENDS = ["sqlite", "postgresql", "mysql"]
@@ -46,7 +47,7 @@ class Clock:
 
 
 class Desk:
-    def __init__(self, url: str, db: fairlead.AsyncDatabase, sqs: Sqs, clock: Clock | None) -> None:
+    def __init__(self, url: str, db: fairturn.AsyncDatabase, sqs: Sqs, clock: Clock | None) -> None:
         self.url = url
         self.db = db
         self.sqs = sqs
@@ -58,21 +59,23 @@ class Desk:
         assert self._clock is not None, "ask for it: @everywhere(clock=True)"
         return self._clock
 
-    async def ask(self, action: str, /, *, by: dict[str, Any] | None = None, **given: Any) -> Any:
-        """What a client of the JSON protocol gets; `by` changes who asks."""
+    async def ask(
+        self,
+        action: str,
+        /,
+        *,
+        sender: str = bodies.ANONYMOUS,
+        trace: str | None = None,
+        **given: Any,
+    ) -> Any:
+        """What a client of the JSON protocol gets."""
         table = ACTIONS[action]
-        members = wire_json.parse(table, json.dumps(given, default=_binary).encode())
-        who: dict[str, Any] = {
-            "base_url": "http://localhost:9324",
-            "account": "000000000000",
-            "region": "us-east-1",
-            "sender": bodies.NOBODY,
-            "trace": None,
-            "allows": lambda action, queue: True,
-        }
-        ask = Ask(action=action, input=members, **(who | (by or {})))
-        result = await self.sqs.answer(ask)
-        return json.loads(wire_json.render(table, result or {}))
+        members = json_protocol.parse(table, json.dumps(given, default=_binary).encode())
+        caller = Caller(None, "000000000000", "us-east-1", sender, lambda action, queue: True)
+        queue = queue_named(members)
+        request = SqsRequest(action, queue, members, "http://localhost:9324", caller, trace)
+        result = await self.sqs.answer(request)
+        return json.loads(json_protocol.render(table, result or {}))
 
     async def refused(self, action: str, /, **given: Any) -> SqsError:
         with pytest.raises(SqsError) as caught:
@@ -91,7 +94,7 @@ class Desk:
         self._made.append(name)
         return made["QueueUrl"]
 
-    def core(self, url: str) -> fairlead.AsyncQueue:
+    def core(self, url: str) -> fairturn.AsyncQueue:
         """The same queue by the library."""
         return self.db.queue(name_of(url))
 
@@ -142,6 +145,12 @@ class Desk:
         await self.db.close()
 
 
+def queue_named(members: Mapping[str, Any]) -> str:
+    """The queue that a request names, as the HTTP door reads it."""
+    url: str | None = members.get("QueueUrl")
+    return members.get("QueueName", "") if url is None else checks.queue_of(url)
+
+
 def name_of(url: str) -> str:
     return url.rpartition("/")[2]
 
@@ -175,7 +184,7 @@ def url_of(backend: str, tmp_path: Path) -> str:
     else:
         url = (servers.postgres_url if backend == "postgresql" else servers.mysql_url)("sqs")
     if url not in _ready:
-        with fairlead.connect(url) as db:
+        with fairturn.connect(url) as db:
             db.migrate()
         _ready.add(url)
     return url
@@ -185,7 +194,7 @@ async def _run(
     test: Callable[[Desk], Awaitable[None]], url: str, clocked: bool, extended: bool
 ) -> None:
     clock = Clock() if clocked else None
-    db = fairlead.connect_async(url, clock=clock)
+    db = fairturn.connect_async(url, clock=clock)
     desk = Desk(url, db, Sqs(db, Options(extended=extended)), clock)
     try:
         await test(desk)
@@ -193,6 +202,6 @@ async def _run(
         await desk.close()
     left = asyncio.all_tasks() - {asyncio.current_task()}
     if left:  # what was told to end may still be ending
-        await asyncio.wait(left, timeout=5)
+        await asyncio.wait(left, timeout=30)
     left = {task for task in left if not task.done()}
     assert not left, f"tasks were left behind: {left}"

@@ -17,7 +17,7 @@ from botocore import parsers, serialize
 from botocore.awsrequest import HeadersDict, create_request_object, prepare_request_dict
 from botocore.model import OperationModel, ServiceModel
 
-from fairlead.server.sqs import wire
+from fairturn.server.sqs.wire import protocols
 
 LIST_ITEMS = {
     "AWSAccountIdList": "AWSAccountId",
@@ -102,18 +102,18 @@ def operation(protocol: str, action: str) -> OperationModel:
 
 def sent(
     protocol: str, action: str, parameters: dict[str, Any], url: str = "http://localhost:9324/"
-) -> wire.Request:
+) -> protocols.Request:
     """What our side reads when botocore sends this."""
     serializer = serialize.create_serializer(protocol, include_validation=False)
     request = serializer.serialize_to_request(parameters, operation(protocol, action))
     prepare_request_dict(request, url)
     prepared = create_request_object(request).prepare()
     parts = urlsplit(prepared.url)
-    return wire.parse(
+    return protocols.parse(
         prepared.method,
         parts.path.encode(),
         parts.query.encode(),
-        [(to_bytes(name), to_bytes(value)) for name, value in prepared.headers.items()],
+        {to_bytes(name.lower()): to_bytes(value) for name, value in prepared.headers.items()},
         to_bytes(prepared.body or b""),
     )
 
@@ -122,13 +122,18 @@ def to_bytes(text: str | bytes) -> bytes:
     return text.encode() if isinstance(text, str) else text
 
 
-def received(protocol: str, action: str, response: wire.Response) -> dict[str, Any]:
+def plain(response: protocols.Response) -> dict[str, str]:
+    """The headers as texts."""
+    return {name.decode(): value.decode() for name, value in response.headers}
+
+
+def received(protocol: str, action: str, response: protocols.Response) -> dict[str, Any]:
     """What botocore reads when our side answers this."""
     parser = parsers.create_parser(protocol)
     return parser.parse(
         {
             "status_code": response.status,
-            "headers": HeadersDict(dict(response.headers)),
+            "headers": HeadersDict(plain(response)),
             "body": response.body,
         },
         operation(protocol, action).output_shape,

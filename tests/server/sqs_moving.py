@@ -30,7 +30,7 @@ async def status(bench: Bench, source: str) -> str:
 async def finish(bench: Bench, source: str, clock: Clock) -> Any:
     """Do step after step until the latest task has ended; it."""
     while (await status(bench, source)) in ("RUNNING", "CANCELLING"):
-        clock.tick(await bench.sqs.mover.look())
+        clock.tick(await bench.sqs.mover.run_due_step())
     return (await tasks(bench, source, 1))[0]
 
 

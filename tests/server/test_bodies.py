@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead import Json
-from fairlead.operations import check
-from fairlead.server.sqs import bodies, contents
-from fairlead.server.sqs.characters import ILLEGAL, legal
-from fairlead.server.sqs.errors import SqsError
-from fairlead.values import decode
+from fairturn import Json
+from fairturn.core import check
+from fairturn.core.values import decode
+from fairturn.sqs import bodies, contents
+from fairturn.sqs.characters import ILLEGAL, legal
+from fairturn.sqs.errors import SqsError
 
 LEGAL = st.text(min_size=1).map(lambda text: ILLEGAL.sub("", text)).filter(bool)
 JSON = st.recursive(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.server.sqs import handles
-from fairlead.server.sqs.errors import SqsError
+from fairturn.sqs import receipt_handles
+from fairturn.sqs.errors import SqsError
 
 IDS = st.integers(1, 2**63 - 1)
 DELIVERIES = st.integers(1, 2**31 - 1)
@@ -19,30 +19,30 @@ SECONDS = st.integers(0, 2**32 - 1)
 
 @given(IDS)
 def test_a_message_id_is_a_uuid_and_gives_the_id_back(id: int) -> None:
-    text = handles.message_id(id)
+    text = receipt_handles.message_id(id)
     read = uuid.UUID(text)
     assert (str(read), read.version, read.variant) == (text, 8, uuid.RFC_4122)
-    assert handles.id_of(text) == id
+    assert receipt_handles.id_of(text) == id
 
 
 @given(IDS, IDS)
 def test_message_ids_differ_as_ids_do(one: int, other: int) -> None:
-    assert (handles.message_id(one) == handles.message_id(other)) == (one == other)
+    assert (receipt_handles.message_id(one) == receipt_handles.message_id(other)) == (one == other)
 
 
 @given(st.text() | st.uuids().map(str))
 def test_what_is_no_message_id_of_ours_has_no_id(text: str) -> None:
-    id = handles.id_of(text)
-    assert id is None or handles.message_id(id) == text
+    id = receipt_handles.id_of(text)
+    assert id is None or receipt_handles.message_id(id) == text
 
 
 def test_an_id_beyond_64_bits_is_none() -> None:
-    assert handles.id_of("00000000-0000-8008-8000-000000000000") is None
+    assert receipt_handles.id_of("00000000-0000-8008-8000-000000000000") is None
 
 
 @given(IDS, IDS)
 def test_sequence_numbers_have_twenty_digits_and_the_order_of_ids(one: int, other: int) -> None:
-    first, second = handles.sequence_number(one), handles.sequence_number(other)
+    first, second = receipt_handles.sequence_number(one), receipt_handles.sequence_number(other)
     assert len(first) == 20
     assert first.isdigit()
     assert (first < second) == (one < other)
@@ -52,24 +52,26 @@ def test_sequence_numbers_have_twenty_digits_and_the_order_of_ids(one: int, othe
 def test_a_receipt_handle_gives_back_what_it_was_made_of(
     id: int, delivery: int, received: int
 ) -> None:
-    handle = handles.receipt_handle(id, delivery, received)
-    assert handles.receipt(handle) == (id, delivery, received)
+    handle = receipt_handles.receipt_handle(id, delivery, received)
+    assert receipt_handles.receipt(handle) == (id, delivery, received)
 
 
 @given(IDS, DELIVERIES, SECONDS, st.integers(0, 23), st.characters())
 def test_a_changed_handle_is_refused_or_another_one(
     id: int, delivery: int, received: int, place: int, char: str
 ) -> None:
-    handle = handles.receipt_handle(id, delivery, received)
+    handle = receipt_handles.receipt_handle(id, delivery, received)
     changed = handle[:place] + char + handle[place + 1 :]
     with suppress(SqsError):
-        assert handles.receipt_handle(*handles.receipt(changed)) == changed  # one spelling each
+        assert (
+            receipt_handles.receipt_handle(*receipt_handles.receipt(changed)) == changed
+        )  # one spelling each
 
 
 @given(st.text(max_size=60))
 def test_what_is_no_handle_is_refused(text: str) -> None:
     with pytest.raises(SqsError) as caught:
-        handles.receipt(text)
+        receipt_handles.receipt(text)
     assert caught.value.code == "ReceiptHandleIsInvalid"
     assert caught.value.status == 400
 
@@ -77,4 +79,4 @@ def test_what_is_no_handle_is_refused(text: str) -> None:
 @pytest.mark.parametrize(("id", "delivery"), [(0, 1), (1, 0), (2**63, 1), (1, 2**31)])
 def test_numbers_that_no_database_has_are_refused(id: int, delivery: int) -> None:
     with pytest.raises(SqsError):
-        handles.receipt(handles.receipt_handle(id, delivery, 0))
+        receipt_handles.receipt(receipt_handles.receipt_handle(id, delivery, 0))

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from fairlead.server.sqs.asking import Ask
+from fairturn.server.sqs.request import SqsRequest
 from tests.server.http_doors import Client, Poller, Service, call, form, get, run, served, until
 
 LONG = "x" * 5000
@@ -256,7 +256,7 @@ def test_the_start_of_the_next_request_does_not_cut_an_answer() -> None:
 
 
 def test_a_client_that_does_not_read_is_dropped() -> None:
-    async def answer(_: Ask) -> dict[str, list[dict[str, str]]]:
+    async def answer(_: SqsRequest) -> dict[str, list[dict[str, str]]]:
         return {"Messages": [{"Body": "x" * 1_000_000}] * 10}
 
     async def main() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.worker import logs
+from fairturn.observe import logs
 from tests.server.http_doors import Poller, Service, call, form, get, run, served, until
 from tests.server.signing import KEY, KEYS, TARGET, sign
 
@@ -31,7 +31,7 @@ def lines() -> Iterator[io.StringIO]:
 
 def accesses(lines: io.StringIO) -> list[dict[str, Any]]:
     found = [json.loads(line) for line in lines.getvalue().splitlines()]
-    return [line for line in found if line["logger"] == "fairlead.access"]
+    return [line for line in found if line["logger"] == "fairturn.access"]
 
 
 def test_a_line_for_each_request(lines: io.StringIO) -> None:
@@ -53,7 +53,7 @@ def test_a_line_for_each_request(lines: io.StringIO) -> None:
     assert one.pop("message").startswith("POST SendMessage orders 200 ")
     assert one == {
         "level": "INFO",
-        "logger": "fairlead.access",
+        "logger": "fairturn.access",
         "method": "POST",
         "action": "SendMessage",
         "queue": "orders",

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import DatabaseUnavailable
-from fairlead.server import metrics, pages
-from fairlead.server.keys import AccessKey, Keys
+from fairturn.core.errors import DatabaseUnavailable
+from fairturn.server.auth.keys import AccessKey, Keys
+from fairturn.server.http import metrics, pages
 from tests.server.http_doors import Poller, Service, call, get, run, served, until
 
 NOWHERE = "postgresql://someone:hush@127.0.0.1:1/nothing"
@@ -131,14 +131,14 @@ def test_metrics() -> None:
         return reply.body.decode()
 
     text = run(main())
-    assert "fairlead_sqs_open_polls 1\n" in text
-    assert "fairlead_sqs_processes 1\n" in text
-    assert re.search(r"^fairlead_sqs_open_connections [23]$", text, re.MULTILINE)
-    assert 'fairlead_sqs_requests_total{action="-",status="400"} 1\n' in text
-    assert 'fairlead_sqs_requests_total{action="-",status="404"} 1\n' in text
-    assert 'fairlead_sqs_requests_total{action="/health",status="200"} 1\n' in text
-    assert 'fairlead_sqs_duration_seconds_bucket{action="-",le="+Inf"} 2\n' in text
-    assert 'fairlead_sqs_duration_seconds_count{action="-"} 2\n' in text
+    assert "fairturn_sqs_open_polls 1\n" in text
+    assert "fairturn_sqs_processes 1\n" in text
+    assert re.search(r"^fairturn_sqs_open_connections [23]$", text, re.MULTILINE)
+    assert 'fairturn_sqs_requests_total{action="-",status="400"} 1\n' in text
+    assert 'fairturn_sqs_requests_total{action="-",status="404"} 1\n' in text
+    assert 'fairturn_sqs_requests_total{action="/health",status="200"} 1\n' in text
+    assert 'fairturn_sqs_duration_seconds_bucket{action="-",le="+Inf"} 2\n' in text
+    assert 'fairturn_sqs_duration_seconds_count{action="-"} 2\n' in text
 
 
 def test_metrics_are_what_prometheus_reads() -> None:
@@ -161,17 +161,17 @@ def test_metrics_are_what_prometheus_reads() -> None:
         )
         return found
 
-    requests: dict[str, Any] = {"family": "fairlead_sqs_requests", "action": "SendMessage"}
-    assert value(**requests, name="fairlead_sqs_requests_total", status="200") == 3
-    assert value(**requests, name="fairlead_sqs_requests_total", status="500") == 1
-    times: dict[str, Any] = {"family": "fairlead_sqs_duration_seconds", "action": "SendMessage"}
-    assert value(**times, name="fairlead_sqs_duration_seconds_bucket", le="0.001") == 2
-    assert value(**times, name="fairlead_sqs_duration_seconds_bucket", le="0.5") == 3
-    assert value(**times, name="fairlead_sqs_duration_seconds_bucket", le="21.0") == 3
-    assert value(**times, name="fairlead_sqs_duration_seconds_count") == 4
-    assert value("fairlead_sqs_open_polls", "fairlead_sqs_open_polls") == 7
-    assert value("fairlead_sqs_open_connections", "fairlead_sqs_open_connections") == 7
-    assert value("fairlead_sqs_processes", "fairlead_sqs_processes") == 2
+    requests: dict[str, Any] = {"family": "fairturn_sqs_requests", "action": "SendMessage"}
+    assert value(**requests, name="fairturn_sqs_requests_total", status="200") == 3
+    assert value(**requests, name="fairturn_sqs_requests_total", status="500") == 1
+    times: dict[str, Any] = {"family": "fairturn_sqs_duration_seconds", "action": "SendMessage"}
+    assert value(**times, name="fairturn_sqs_duration_seconds_bucket", le="0.001") == 2
+    assert value(**times, name="fairturn_sqs_duration_seconds_bucket", le="0.5") == 3
+    assert value(**times, name="fairturn_sqs_duration_seconds_bucket", le="21.0") == 3
+    assert value(**times, name="fairturn_sqs_duration_seconds_count") == 4
+    assert value("fairturn_sqs_open_polls", "fairturn_sqs_open_polls") == 7
+    assert value("fairturn_sqs_open_connections", "fairturn_sqs_open_connections") == 7
+    assert value("fairturn_sqs_processes", "fairturn_sqs_processes") == 2
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For: 1.2.3.4", "Forwarded: for=1.2.3.4", "Via: p"])

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from fairlead.server.sqs.asking import Ask
+from fairturn.server.sqs.request import SqsRequest
 from tests.server.http_doors import Poller, Service, call, get, run, served, until
 
 RECEIVE = call("ReceiveMessage", {"QueueUrl": "http://localhost/0/orders", "WaitTimeSeconds": 20})
@@ -39,7 +39,7 @@ def test_a_send_whose_client_goes_is_finished() -> None:
     async def main() -> None:
         begun, go, finished = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-        async def answer(_: Ask) -> None:
+        async def answer(_: SqsRequest) -> None:
             begun.set()
             await go.wait()
             finished.set()
@@ -87,7 +87,7 @@ def test_what_is_asked_is_finished_while_leaving() -> None:
     async def main() -> None:
         begun, go = asyncio.Event(), asyncio.Event()
 
-        async def answer(_: Ask) -> None:
+        async def answer(_: SqsRequest) -> None:
             begun.set()
             await go.wait()
 
@@ -112,15 +112,17 @@ def test_what_is_asked_is_finished_while_leaving() -> None:
 def test_what_takes_too_long_gets_503(abort: bool, caplog: pytest.LogCaptureFixture) -> None:
     """After the grace time, or at the second signal."""
 
-    async def answer(_: Ask) -> None:
+    asked = asyncio.Event()
+
+    async def answer(_: SqsRequest) -> None:
+        asked.set()
         await asyncio.Event().wait()
 
     async def main() -> None:
         async with served(Service(answer), grace=3600 if abort else 0.05) as server:
             client = await server.connect()
             client.send(call("ListQueues"))
-            await until(lambda: bool(server.serving.snapshot()["connections"]))
-            await asyncio.sleep(0.05)
+            await asked.wait()
             server.serving.stop()
             if abort:
                 server.serving.abort()
@@ -150,4 +152,4 @@ def test_a_service_that_does_not_end_well_is_told(caplog: pytest.LogCaptureFixtu
             pass
 
     run(main())
-    assert "the service did not end well" in caplog.text
+    assert "closing the service failed" in caplog.text

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead.server.sqs.actions import ACTIONS
+import fairturn
+from fairturn.server.sqs.wire.action_table import ACTIONS
 from tests import servers
 from tests.server.http_doors import Served, call, form, get, run, served, until
 
-ROUNDS = int(os.environ.get("FAIRLEAD_FUZZ_EXAMPLES", "300"))
-LOOKS = {"fairlead-gathering", "fairlead-polls"}  # tasks that look for those who receive
+ROUNDS = int(os.environ.get("FAIRTURN_FUZZ_EXAMPLES", "300"))
+LOOKS = {"fairturn-gathering", "fairturn-polls"}  # tasks that look for those who receive
 
 
 async def made(server: Served, name: str = "orders") -> str:
@@ -71,6 +71,7 @@ def test_a_thousand_open_polls() -> None:
     run(main())
 
 
+@pytest.mark.server
 def test_while_its_database_is_down() -> None:
     """503 in the caller's protocol, no traceback, and on as before when it is back."""
 
@@ -94,7 +95,7 @@ def test_while_its_database_is_down() -> None:
 
     with servers.Postgres() as postgres:
         database = postgres.create_database("served")
-        with fairlead.connect(database) as db:
+        with fairturn.connect(database) as db:
             db.migrate()
         run(main(postgres, database))
 
@@ -102,7 +103,7 @@ def test_while_its_database_is_down() -> None:
 def test_whatever_is_sent_is_no_mistake_of_ours(
     rng: random.Random, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Requests with a few bytes changed, cut or doubled; longer with FAIRLEAD_FUZZ_EXAMPLES."""
+    """Requests with a few bytes changed, cut or doubled; longer with FAIRTURN_FUZZ_EXAMPLES."""
 
     async def main() -> Counter[int]:
         statuses: Counter[int] = Counter()
@@ -127,7 +128,7 @@ def test_whatever_is_sent_is_no_mistake_of_ours(
 def _sensible(rng: random.Random, queue: str) -> bytes:
     action = rng.choice(sorted(ACTIONS))
     members: dict[str, Any] = {}
-    for name in ACTIONS[action].takes.members:
+    for name in ACTIONS[action].input.members:
         if rng.random() < 0.7:
             members[name] = rng.choice(
                 ["orders", queue, "1", 1, -1, True, None, [], ["All"], {}, {"a": "b"}, "x" * 300]

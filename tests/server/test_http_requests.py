@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import DatabaseUnavailable
-from fairlead.server.sqs import errors
-from fairlead.server.sqs.asking import Ask
+from fairturn.core.errors import DatabaseUnavailable
+from fairturn.server.sqs.request import SqsRequest
+from fairturn.sqs import errors
 from tests.server.http_doors import Service, call, form, get, run, served
 
 ORDERS = {"QueueUrl": "http://localhost:9324/000000000000/orders"}
@@ -22,12 +22,12 @@ SEND = {**ORDERS, "MessageBody": "confidential"}
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-async def sent(ask: Ask) -> Mapping[str, Any]:
+async def sent(ask: SqsRequest) -> Mapping[str, Any]:
     return {"MessageId": "1", "MD5OfMessageBody": "2"}
 
 
 def failing(error: Exception) -> Service:
-    async def answer(_: Ask) -> None:
+    async def answer(_: SqsRequest) -> None:
         raise error
 
     return Service(answer)
@@ -52,9 +52,13 @@ def test_json() -> None:
         (ask,) = service.asked
         assert (ask.action, ask.input) == ("SendMessage", SEND)
         assert ask.base_url == "http://localhost:9324"
-        assert (ask.account, ask.region, ask.trace) == ("000000000000", "us-east-1", "Root=1-2-3")
-        assert ask.sender.startswith("AIDA")
-        assert ask.allows("DeleteQueue", "anything")
+        assert (ask.caller.account, ask.caller.region, ask.trace) == (
+            "000000000000",
+            "us-east-1",
+            "Root=1-2-3",
+        )
+        assert ask.caller.sender.startswith("AIDA")
+        assert ask.caller.allows("DeleteQueue", "anything")
         assert "confidential" not in repr(ask)
 
     run(main())
@@ -180,13 +184,28 @@ def test_http_1_0_without_a_host() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("host", ["sqs.internal", "[::1]:9324", "fairlead:80"])
+@pytest.mark.parametrize("host", ["sqs.internal", "[::1]:9324", "fairturn:80"])
 def test_urls_are_what_the_caller_calls_us(host: str) -> None:
     async def main() -> None:
         service = Service()
         async with served(service) as server:
             await server.ask(call("ListQueues", {}, f"Host: {host}"))
         assert service.asked[0].base_url == f"http://{host}"
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [("X-Amz-Target: AmazonSQS.ListQueues", "InvalidAction"), ("Host: b", "MalformedInput")],
+)
+def test_a_header_that_comes_twice_has_no_meaning(header: str, code: str) -> None:
+    async def main() -> None:
+        service = Service()
+        async with served(service) as server:
+            reply = await server.ask(call("ListQueues", {}, "Host: a", header))
+        assert reply["x-amzn-query-error"] == f"{code};Sender"
+        assert service.asked == []
 
     run(main())
 
@@ -217,7 +236,7 @@ def test_the_region_of_a_signature_that_nobody_verifies(credential: str, region:
         signature = f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders=host, Signature=0"
         async with served(service) as server:
             await server.ask(call("ListQueues", {}, f"Authorization: {signature}"))
-        assert service.asked[0].region == region
+        assert service.asked[0].caller.region == region
 
     run(main())
 
@@ -257,7 +276,7 @@ def test_a_refusal_of_the_service() -> None:
 def test_a_mistake_of_ours_is_a_500_and_its_traceback_has_no_values(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def answer(ask: Ask) -> None:
+    async def answer(ask: SqsRequest) -> None:
         try:
             json.loads(ask.input["MessageBody"])
         except ValueError as error:
@@ -272,7 +291,7 @@ def test_a_mistake_of_ours_is_a_500_and_its_traceback_has_no_values(
         assert one["x-amzn-query-error"] == "InternalFailure;Receiver"
         assert b"<Code>InternalFailure</Code>" in other.body
         assert "confidential" not in one.body.decode()
-        record, _ = (r for r in caplog.records if r.name == "fairlead.server")
+        record, _ = (r for r in caplog.records if r.name == "fairturn.server")
         assert one["x-amzn-requestid"] in record.getMessage()
         assert record.exc_text is not None
         assert "builtins.RuntimeError" in record.exc_text
@@ -285,7 +304,7 @@ def test_a_mistake_of_ours_is_a_500_and_its_traceback_has_no_values(
 
 
 def test_a_result_that_the_table_lacks_is_a_mistake_too(caplog: pytest.LogCaptureFixture) -> None:
-    async def answer(_: Ask) -> Mapping[str, Any]:
+    async def answer(_: SqsRequest) -> Mapping[str, Any]:
         return {"Nonsense": 1}
 
     async def main() -> None:
@@ -299,10 +318,10 @@ def test_a_result_that_the_table_lacks_is_a_mistake_too(caplog: pytest.LogCaptur
 def test_without_the_database_requests_get_503_and_the_log_says_so_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "fairlead.server")
+    caplog.set_level(logging.INFO, "fairturn.server")
     away = True
 
-    async def answer(_: Ask) -> None:
+    async def answer(_: SqsRequest) -> None:
         if away:
             raise DatabaseUnavailable("it is gone")
 

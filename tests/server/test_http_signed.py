@@ -12,9 +12,9 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from fairlead.server.callers import sender
-from fairlead.server.keys import AccessKey, Keys
-from fairlead.server.sqs.asking import Ask
+from fairturn.server.auth.callers import sender
+from fairturn.server.auth.keys import AccessKey, Keys
+from fairturn.server.sqs.request import SqsRequest
 from tests.server.http_doors import Served, Service, call, form, get, run, served
 from tests.server.signing import KEY, presign
 
@@ -64,11 +64,11 @@ def test_a_signed_request() -> None:
         client.purge_queue(QueueUrl=queue(server, "größe & mehr"))
         client.close()
         (ask,) = service.asked
-        assert ask.account == "123456789012"
-        assert ask.region == "eu-central-1"
-        assert ask.sender == sender(KEY.id)
-        assert len(ask.sender) == 21
-        assert ask.allows("DeleteQueue", "anything")
+        assert ask.caller.account == "123456789012"
+        assert ask.caller.region == "eu-central-1"
+        assert ask.caller.sender == sender(KEY.id)
+        assert len(ask.caller.sender) == 21
+        assert ask.caller.allows("DeleteQueue", "anything")
 
     with_server(use)
 
@@ -127,7 +127,7 @@ def test_a_key_sees_its_own_queues_and_actions() -> None:
         client.send_message(QueueUrl=queue(server, "billing-eu"), MessageBody="a")
         client.get_queue_url(QueueName="billing-eu")
         assert len(service.asked) == 2
-        assert not service.asked[0].allows("SendMessage", "orders")
+        assert not service.asked[0].caller.allows("SendMessage", "orders")
         denied = ("AccessDenied", 403)
         orders = queue(server, "orders")
         assert code(client.send_message, QueueUrl=orders, MessageBody="a") == denied
@@ -137,7 +137,7 @@ def test_a_key_sees_its_own_queues_and_actions() -> None:
         client.close()
         assert len(service.asked) == 2
 
-    async def answer(ask: Ask) -> Mapping[str, Any]:
+    async def answer(ask: SqsRequest) -> Mapping[str, Any]:
         if ask.action == "GetQueueUrl":
             return {"QueueUrl": "http://x"}
         return {"MessageId": "1", "MD5OfMessageBody": "0cc175b9c0f1b6a831c399e269772661"}

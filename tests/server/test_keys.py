@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from fairlead.errors import InvalidArgument
-from fairlead.server.keys import AccessKey, Keys
-from fairlead.server.sqs.actions import ACTIONS
+from fairturn.core.errors import InvalidArgument
+from fairturn.server.auth.keys import AccessKey, Keys
+from fairturn.server.sqs.wire.action_table import ACTIONS
 
 SECRET = "canary/secret+value="
 TOKEN = "canary-token"
@@ -28,7 +28,7 @@ token = "{TOKEN}"
 
 
 def test_a_configuration_file_names_keys() -> None:
-    keys = Keys.from_mapping(tomllib.loads(CONFIG)["keys"], actions=ACTIONS)
+    keys = Keys.from_mapping(tomllib.loads(CONFIG)["keys"])
     assert list(keys) == [
         AccessKey("AKIDADMIN", SECRET),
         AccessKey(
@@ -49,16 +49,15 @@ def test_the_environment_names_the_same_keys() -> None:
     keys = Keys.from_environment(
         {
             "PATH": "/bin",
-            "FAIRLEAD_KEY_ADMIN_ID": "AKIDADMIN",
-            "FAIRLEAD_KEY_ADMIN_SECRET": SECRET,
-            "FAIRLEAD_KEY_THE_BILLING_ID": "AKIDBILLING",
-            "FAIRLEAD_KEY_THE_BILLING_SECRET": SECRET + "2",
-            "FAIRLEAD_KEY_THE_BILLING_ACCOUNT": "123456789012",
-            "FAIRLEAD_KEY_THE_BILLING_QUEUES": "billing-, mail",
-            "FAIRLEAD_KEY_THE_BILLING_ACTIONS": "SendMessage,ListQueues",
-            "FAIRLEAD_KEY_THE_BILLING_TOKEN": TOKEN,
+            "FAIRTURN_KEY_ADMIN_ID": "AKIDADMIN",
+            "FAIRTURN_KEY_ADMIN_SECRET": SECRET,
+            "FAIRTURN_KEY_THE_BILLING_ID": "AKIDBILLING",
+            "FAIRTURN_KEY_THE_BILLING_SECRET": SECRET + "2",
+            "FAIRTURN_KEY_THE_BILLING_ACCOUNT": "123456789012",
+            "FAIRTURN_KEY_THE_BILLING_QUEUES": "billing-, mail",
+            "FAIRTURN_KEY_THE_BILLING_ACTIONS": "SendMessage,ListQueues",
+            "FAIRTURN_KEY_THE_BILLING_TOKEN": TOKEN,
         },
-        actions=ACTIONS,
     )
     assert list(keys) == list(Keys.from_mapping(tomllib.loads(CONFIG)["keys"]))
 
@@ -127,28 +126,28 @@ def test_every_denied_action_on_every_denied_queue_is_denied() -> None:
     ("fields", "text"),
     [
         ({}, "keys.AKID: the secret is missing"),
-        (SECRET, "keys.AKID: a table of secret, account, queues, actions, token is needed"),
+        (SECRET, "keys.AKID must be a table of secret, account, queues, actions, token"),
         ({"secret": ""}, "access key AKID: its secret is empty"),
-        ({"secret": 5}, "keys.AKID: secret must be a text, in quotes"),
-        ({"secret": [SECRET]}, "keys.AKID: secret must be a text, in quotes"),
+        ({"secret": 5}, "keys.AKID: secret must be a string, in quotes"),
+        ({"secret": [SECRET]}, "keys.AKID: secret must be a string, in quotes"),
         ({"secert": SECRET}, "keys.AKID: 'secert' is not one of secret, "),
-        ({"secret": SECRET, "account": 123456789012}, "account must be a text, in quotes"),
+        ({"secret": SECRET, "account": 123456789012}, "account must be a string, in quotes"),
         ({"secret": SECRET, "account": "12"}, "an account has twelve digits"),
         ({"secret": SECRET, "account": "١٢٣٤٥٦٧٨٩٠١٢"}, "an account has twelve digits"),
         ({"secret": SECRET, "account": ""}, "an account has twelve digits"),
-        ({"secret": SECRET, "queues": "mail"}, "queues must be a list of texts"),
-        ({"secret": SECRET, "queues": ["a", 1]}, "queues must be a list of texts"),
+        ({"secret": SECRET, "queues": "mail"}, "queues must be a list of strings"),
+        ({"secret": SECRET, "queues": ["a", 1]}, "queues must be a list of strings"),
         ({"secret": SECRET, "queues": []}, "queues is empty, which allows nothing"),
         ({"secret": SECRET, "queues": [""]}, "an entry of queues is empty"),
         ({"secret": SECRET, "actions": []}, "actions is empty, which allows nothing"),
         ({"secret": SECRET, "actions": ["Send"]}, "keys.AKID: there is no action 'Send'"),
-        ({"secret": SECRET, "actions": ["SendMessageBatch"]}, "allowed by SendMessage: name"),
+        ({"secret": SECRET, "actions": ["SendMessageBatch"]}, "write SendMessage, which includes"),
         ({"secret": SECRET, "token": ""}, "its token is empty: leave it out"),
     ],
 )
 def test_mistakes_are_named_and_secrets_are_not(fields: object, text: str) -> None:
     with pytest.raises(InvalidArgument) as raised:
-        Keys.from_mapping({"AKID": fields}, actions=ACTIONS)
+        Keys.from_mapping({"AKID": fields})
     assert text in str(raised.value)
     assert SECRET not in repr(raised.value)
 
@@ -156,35 +155,35 @@ def test_mistakes_are_named_and_secrets_are_not(fields: object, text: str) -> No
 @pytest.mark.parametrize(
     ("environment", "text"),
     [
-        ({"FAIRLEAD_KEY_A_SECRET": SECRET}, "FAIRLEAD_KEY_A_ID is not set"),
-        ({"FAIRLEAD_KEY_A_ID": "AKID"}, "FAIRLEAD_KEY_A: the secret is missing"),
-        ({"FAIRLEAD_KEY_SECRET": SECRET}, "FAIRLEAD_KEY_SECRET is not understood"),
-        ({"FAIRLEAD_KEY_A_PASSWORD": SECRET}, "FAIRLEAD_KEY_A_PASSWORD is not understood"),
+        ({"FAIRTURN_KEY_A_SECRET": SECRET}, "FAIRTURN_KEY_A_ID is not set"),
+        ({"FAIRTURN_KEY_A_ID": "AKID"}, "FAIRTURN_KEY_A: the secret is missing"),
+        ({"FAIRTURN_KEY_SECRET": SECRET}, "FAIRTURN_KEY_SECRET is not understood"),
+        ({"FAIRTURN_KEY_A_PASSWORD": SECRET}, "FAIRTURN_KEY_A_PASSWORD is not understood"),
         (
             {
-                "FAIRLEAD_KEY_A_ID": "AKID",
-                "FAIRLEAD_KEY_A_SECRET": SECRET,
-                "FAIRLEAD_KEY_A_QUEUES": " ",
+                "FAIRTURN_KEY_A_ID": "AKID",
+                "FAIRTURN_KEY_A_SECRET": SECRET,
+                "FAIRTURN_KEY_A_QUEUES": " ",
             },
             "queues is empty, which allows nothing",
         ),
         (
             {
-                "FAIRLEAD_KEY_A_ID": "AKID",
-                "FAIRLEAD_KEY_A_SECRET": SECRET,
-                "FAIRLEAD_KEY_A_QUEUES": "a,,b",
+                "FAIRTURN_KEY_A_ID": "AKID",
+                "FAIRTURN_KEY_A_SECRET": SECRET,
+                "FAIRTURN_KEY_A_QUEUES": "a,,b",
             },
             "an entry of queues is empty",
         ),
         (
-            {f"FAIRLEAD_KEY_{n}_{part}": "AKID" for n in "AB" for part in ("ID", "SECRET")},
+            {f"FAIRTURN_KEY_{n}_{part}": "AKID" for n in "AB" for part in ("ID", "SECRET")},
             "access key AKID is configured twice",
         ),
     ],
 )
 def test_mistakes_in_the_environment_are_named(environment: Mapping[str, str], text: str) -> None:
     with pytest.raises(InvalidArgument) as raised:
-        Keys.from_environment(environment, actions=ACTIONS)
+        Keys.from_environment(environment)
     assert text in str(raised.value)
     assert SECRET not in repr(raised.value)
 

@@ -1,7 +1,7 @@
-"""The same calls to Fairlead's SQS and to moto's: where the two should agree, they must.
+"""The same calls to Fairturn's SQS and to moto's: where the two should agree, they must.
 
 Where they do not is in one table, with the reason; a line of it that is not true any more fails.
-By SQS.md (the facts this server is built by, from AWS's documentation and recordings) Fairlead is
+By SQS.md (the facts this server is built by, from AWS's documentation and recordings) Fairturn is
 right in all of them, unless a line says that nobody knows.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fairlead.server.sqs.actions import ACTIONS
+from fairturn.server.sqs.wire.action_table import ACTIONS
 from tests.server.moto_scenarios import SCENARIOS
 from tests.server.moto_twins import ACCOUNT, Scenario, Side, client, differences, moto
 from tests.server.serve_programs import serve, sqlite
@@ -121,7 +121,7 @@ move_tasks
 """
 
 
-class Known(NamedTuple):
+class QueueInfo(NamedTuple):
     scenario: str
     step: str  # "": any
     what: str
@@ -133,7 +133,7 @@ class Known(NamedTuple):
         return self.what == what and self.step in ("", step) and self.values in (None, values)
 
 
-def table() -> Iterator[Known]:
+def table() -> Iterator[QueueInfo]:
     scenario = ""
     for line in DISAGREEMENTS.strip().splitlines():
         if not line.startswith(" "):
@@ -147,7 +147,7 @@ def table() -> Iterator[Known]:
             what, _, both = what.rpartition(": ")
             ours, _, theirs = both.partition(" / ")
             what, values = what or "outcome", (ours, theirs)
-        yield Known(scenario, step, what, values, only or PROTOCOLS, why)
+        yield QueueInfo(scenario, step, what, values, only or PROTOCOLS, why)
 
 
 def word(value: Any) -> str:

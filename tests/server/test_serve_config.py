@@ -1,4 +1,4 @@
-"""The configuration of `fairlead serve`: a file, variables, flags."""
+"""The configuration of `fairturn serve`: a file, variables, flags."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.serving import Flags
-from fairlead.errors import InvalidArgument
-from fairlead.server import config
-from fairlead.server.bounds import Bounds
-from fairlead.server.config import READERS, Declared, Settings, load
+from fairturn.cli.programs.serve import Flags
+from fairturn.core.errors import InvalidArgument
+from fairturn.server import config
+from fairturn.server.config import READERS, Declared, Settings, load
+from fairturn.server.http.bounds import Bounds
 
 WHOLE = """
 [server]
@@ -43,7 +43,7 @@ RedrivePolicy.maxReceiveCount = 5
 
 
 def written(tmp_path: Path, text: str) -> str:
-    file = tmp_path / "fairlead.toml"
+    file = tmp_path / "fairturn.toml"
     file.write_text(text, "utf-8")
     return str(file)
 
@@ -56,7 +56,7 @@ def refusal(tmp_path: Path, text: str) -> str:
 
 
 def test_nothing_at_all() -> None:
-    settings = load(None, {"PATH": "/bin", "FAIRLEAD_URL": "sqlite://"}, {})
+    settings = load(None, {"PATH": "/bin", "FAIRTURN_URL": "sqlite://"}, {})
     assert (settings.listen, settings.port, settings.processes) == ("127.0.0.1", 9324, 1)
     assert settings.bounds == Bounds()
     assert not len(settings.keys)
@@ -85,13 +85,13 @@ def test_a_file(tmp_path: Path) -> None:
 
 def test_variables_win_over_the_file_and_flags_over_both(tmp_path: Path) -> None:
     environment = {
-        "FAIRLEAD_SERVE_CONFIG": written(tmp_path, WHOLE),
-        "FAIRLEAD_SERVE_PORT": "9001",
-        "FAIRLEAD_SERVE_GRACE": "0.5",
-        "FAIRLEAD_SERVE_EXTENDED": "no",
-        "FAIRLEAD_SERVE_METRICS_OPEN": "1",
-        "FAIRLEAD_KEY_OTHER_ID": "AKIDOTHER",
-        "FAIRLEAD_KEY_OTHER_SECRET": "psst",
+        "FAIRTURN_SERVE_CONFIG": written(tmp_path, WHOLE),
+        "FAIRTURN_SERVE_PORT": "9001",
+        "FAIRTURN_SERVE_GRACE": "0.5",
+        "FAIRTURN_SERVE_EXTENDED": "no",
+        "FAIRTURN_SERVE_METRICS_OPEN": "1",
+        "FAIRTURN_KEY_OTHER_ID": "AKIDOTHER",
+        "FAIRTURN_KEY_OTHER_SECRET": "psst",
     }
     settings = load(None, environment, {"port": 9002, "listen": None})
     assert (settings.listen, settings.port, settings.grace) == ("0.0.0.0", 9002, 0.5)
@@ -101,7 +101,7 @@ def test_variables_win_over_the_file_and_flags_over_both(tmp_path: Path) -> None
 
 
 def test_an_empty_variable_for_the_file_is_none() -> None:
-    assert load(None, {"FAIRLEAD_SERVE_CONFIG": ""}, {}).port == 9324
+    assert load(None, {"FAIRTURN_SERVE_CONFIG": ""}, {}).port == 9324
 
 
 @pytest.mark.parametrize(
@@ -109,34 +109,43 @@ def test_an_empty_variable_for_the_file_is_none() -> None:
     [
         ("[sever]", "FILE: sever is not known: did you mean server?"),
         ("[server]\nprot = 1", "FILE: [server] prot is not known: did you mean port?"),
-        ("[server]\nxyzzy = 1", "FILE: [server] xyzzy is not known: there are listen, port,"),
-        ("[server]\nport = 70000", "FILE: [server] port: a whole number from 0 to 65535 is needed"),
-        ("[server]\nport = true", "FILE: [server] port: a whole number from 0 to 65535 is needed"),
-        ("[server]\nprocesses = 0", "FILE: [server] processes: a whole number from 1 to 1000"),
-        ('[server]\ngrace = "1m"', "FILE: [server] grace: a number of seconds is needed"),
-        ("[server]\nkeep_alive = 0", "FILE: [server] keep_alive: a number of seconds from 0.1 to"),
-        ("[server]\nbody_bytes = 9999999", "FILE: [server] body_bytes: a whole number from 1024"),
-        ("[server]\nextended = 1", "FILE: [server] extended: true or false is needed"),
-        ('[server]\nlisten = ""', "FILE: [server] listen: a text is needed"),
-        ("[server]\naccount = 123", "FILE: [server] account: twelve digits, in quotes, is needed"),
-        ('[server]\nurl = "http://a/b"', "FILE: [server] url: a URL without a path"),
-        ('[server]\nlog = "xml"', "FILE: [server] log: text or json is needed"),
+        ("[server]\nxyzzy = 1", "FILE: [server] xyzzy is not known: the names are listen, port,"),
+        ("[server]\nport = 70000", "FILE: [server] port must be a whole number from 0 to 65535"),
+        ("[server]\nport = true", "FILE: [server] port must be a whole number from 0 to 65535"),
+        (
+            "[server]\nprocesses = 0",
+            "FILE: [server] processes must be a whole number from 1 to 1000",
+        ),
+        ('[server]\ngrace = "1m"', "FILE: [server] grace must be a number of seconds"),
+        (
+            "[server]\nkeep_alive = 0",
+            "FILE: [server] keep_alive must be a number of seconds from 0.1 to",
+        ),
+        (
+            "[server]\nbody_bytes = 9999999",
+            "FILE: [server] body_bytes must be a whole number from 1024",
+        ),
+        ("[server]\nextended = 1", "FILE: [server] extended must be true or false"),
+        ('[server]\nlisten = ""', "FILE: [server] listen must be a string"),
+        ("[server]\naccount = 123", "FILE: [server] account must be twelve digits, in quotes"),
+        ('[server]\nurl = "http://a/b"', "FILE: [server] url must be a URL without a path"),
+        ('[server]\nlog = "xml"', "FILE: [server] log must be text or json"),
         ('[server]\ntls_cert = "a"', "tls_cert is given without tls_key: give both"),
         ('[server]\ntls_key = "a"', "tls_key is given without tls_cert: give both"),
         ("server = 1", "FILE: server must be a table, [server]"),
-        ("[keys.A]\nsecret = 5", "keys.A: secret must be a text, in quotes"),
+        ("[keys.A]\nsecret = 5", "keys.A: secret must be a string, in quotes"),
         ('[keys.A]\nsecret = "a"\nactions = ["Send"]', "keys.A: there is no action 'Send'"),
         ("[queues]\na = 1", "FILE: [queues.a] must be a table"),
         ("[queues.a]\ntag = {}", "FILE: [queues.a] tag is not known: did you mean tags?"),
-        ("[queues.a]\ntags = { b = 1 }", "FILE: [queues.a]: tag b must be a text, in quotes"),
+        ("[queues.a]\ntags = { b = 1 }", "FILE: [queues.a]: tag b must be a string, in quotes"),
         ("[queues.a.fifo]", 'FILE: [queues.a]: a name with a dot is quoted: [queues."a.fifo"]'),
         (
             "[queues.a.attributes]\nDelaySeconds = 1.5",
-            "FILE: [queues.a] DelaySeconds must be a text, a whole number, true, false or a table",
+            "[queues.a] DelaySeconds must be a string, a whole number, true, false or a table",
         ),
         (
             "[queues.a.attributes]\nPolicy = { at = 2026-01-01 }",
-            "FILE: [queues.a] Policy must be a text, a whole number, true, false or a table",
+            "FILE: [queues.a] Policy must be a string, a whole number, true, false or a table",
         ),
         ("[server", "FILE is not TOML: "),
     ],
@@ -149,13 +158,16 @@ def test_mistakes_in_a_file(tmp_path: Path, text: str, said: str) -> None:
     ("environment", "said"),
     [
         (
-            {"FAIRLEAD_SERVE_PROT": "1"},
-            "FAIRLEAD_SERVE_PROT is not known: did you mean FAIRLEAD_SERVE_PORT?",
+            {"FAIRTURN_SERVE_PROT": "1"},
+            "FAIRTURN_SERVE_PROT is not known: did you mean FAIRTURN_SERVE_PORT?",
         ),
-        ({"FAIRLEAD_SERVE_PORT": "-1"}, "FAIRLEAD_SERVE_PORT: a whole number from 0 to 65535"),
-        ({"FAIRLEAD_SERVE_EXTENDED": "maybe"}, "FAIRLEAD_SERVE_EXTENDED: true or false is needed"),
-        ({"FAIRLEAD_KEY_A_ID": "A"}, "FAIRLEAD_KEY_A: the secret is missing"),
-        ({"FAIRLEAD_SERVE_CONFIG": "/nowhere/f.toml"}, "/nowhere/f.toml cannot be read: No such"),
+        (
+            {"FAIRTURN_SERVE_PORT": "-1"},
+            "FAIRTURN_SERVE_PORT must be a whole number from 0 to 65535",
+        ),
+        ({"FAIRTURN_SERVE_EXTENDED": "maybe"}, "FAIRTURN_SERVE_EXTENDED must be true or false"),
+        ({"FAIRTURN_KEY_A_ID": "A"}, "FAIRTURN_KEY_A: the secret is missing"),
+        ({"FAIRTURN_SERVE_CONFIG": "/nowhere/f.toml"}, "/nowhere/f.toml cannot be read: No such"),
     ],
 )
 def test_mistakes_in_variables(environment: dict[str, str], said: str) -> None:
@@ -164,7 +176,7 @@ def test_mistakes_in_variables(environment: dict[str, str], said: str) -> None:
 
 
 def test_mistakes_in_flags() -> None:
-    with pytest.raises(InvalidArgument, match=r"--header-bytes: a whole number from 4096"):
+    with pytest.raises(InvalidArgument, match=r"--header-bytes must be a whole number from 4096"):
         load(None, {}, {"header_bytes": 1})
 
 
@@ -176,7 +188,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
 
 
 def test_a_key_in_both_places(tmp_path: Path) -> None:
-    environment = {"FAIRLEAD_KEY_A_ID": "AKIDMINE", "FAIRLEAD_KEY_A_SECRET": "other"}
+    environment = {"FAIRTURN_KEY_A_ID": "AKIDMINE", "FAIRTURN_KEY_A_SECRET": "other"}
     with pytest.raises(InvalidArgument, match="AKIDMINE is configured twice"):
         load(written(tmp_path, WHOLE), environment, {})
 

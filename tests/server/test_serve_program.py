@@ -1,4 +1,4 @@
-"""``fairlead serve`` as people start and stop it."""
+"""``fairturn serve`` as people start and stop it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_piped_it_logs_json_and_says_that_nobody_is_verified(tmp_path: Path) -> 
         assert server.end() == 0
     texts = [line["message"] for line in server.logged()]
     assert any("no access keys are configured" in text for text in texts)
-    (access,) = (line for line in server.logged() if line["logger"] == "fairlead.access")
+    (access,) = (line for line in server.logged() if line["logger"] == "fairturn.access")
     assert (access["action"], access["status"]) == ("ListQueues", 200)
     assert texts[-1] == "stopped"
     assert server.out == ""
@@ -106,7 +106,7 @@ def test_a_second_signal_leaves_at_once(tmp_path: Path) -> None:
     words = ("--grace", "1h", "--body-seconds", "1h")
     with serve(sqlite(tmp_path), *words) as server, slow_request(server.url):
         server.signal()
-        server.until("a second signal leaves at once")
+        server.until("a second signal stops immediately")
         assert server.process.poll() is None
         server.signal()
         assert server.end() == 1
@@ -132,7 +132,7 @@ def test_without_keys_only_this_machine_is_served(tmp_path: Path) -> None:
     code, text = refused("--db", database, "--listen", "0.0.0.0", "--port", "0", "--log", "text")
     assert code == 2
     assert "no access keys are configured" in text
-    assert "FAIRLEAD_KEY_MINE_ID" in text
+    assert "FAIRTURN_KEY_MINE_ID" in text
     assert "Traceback" not in text
     assert not (tmp_path / "served.db").exists()
 
@@ -149,9 +149,9 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     ("words", "environment", "said"),
     [
         (["--prot", "1"], {}, "--prot"),
-        ([], {"FAIRLEAD_SERVE_PROT": "1"}, "did you mean FAIRLEAD_SERVE_PORT?"),
+        ([], {"FAIRTURN_SERVE_PROT": "1"}, "did you mean FAIRTURN_SERVE_PORT?"),
         (["--config", "/nowhere.toml"], {}, "/nowhere.toml cannot be read"),
-        (["--port", "70000"], {}, "--port: a whole number from 0 to 65535 is needed"),
+        (["--port", "70000"], {}, "--port must be a whole number from 0 to 65535"),
         (["--tls-cert", "/nowhere.pem"], {}, "tls_cert is given without tls_key"),
         (["--tls-cert", "/no.pem", "--tls-key", "/no.key", "--port", "0"], {}, "cannot be used"),
     ],
@@ -163,10 +163,11 @@ def test_mistakes(tmp_path: Path, words: list[str], environment: dict[str, str],
     assert "Traceback" not in text
 
 
+@pytest.mark.server
 def test_a_database_that_is_not_migrated() -> None:
     code, text = refused("--db", servers.postgres_url("empty"), "--port", "0", "--schema", "nobody")
     assert code == 1
-    assert "fairlead migrate" in text
+    assert "fairturn migrate" in text
 
 
 def test_a_database_that_is_not_there() -> None:
@@ -205,10 +206,10 @@ attributes = {{ ContentBasedDeduplication = true }}
 
 
 def test_keys_and_queues_of_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "fairlead.toml"
+    file = tmp_path / "fairturn.toml"
     file.write_text(CONFIG.format(visibility=60))
     with serve(sqlite(tmp_path), "--config", str(file), "--listen", "0.0.0.0") as server:
-        assert "queue sorted.fifo was made" in server.err
+        assert "created queue sorted.fifo" in server.err
         assert "no access keys" not in server.err
         with sdk(server.url, "AKIDALL", "all of it") as sqs:
             urls = sqs.list_queues()["QueueUrls"]
@@ -232,7 +233,7 @@ def test_keys_and_queues_of_a_file(tmp_path: Path) -> None:
         assert "all of it" not in server.err
     file.write_text(CONFIG.format(visibility=90))
     with serve(sqlite(tmp_path), "--config", str(file)) as server:
-        assert "queue orders: VisibilityTimeout set" in server.err
+        assert "queue orders: set VisibilityTimeout" in server.err
         with sdk(server.url, "AKIDALL", "all of it") as sqs:
             queue = sqs.get_queue_url(QueueName="orders")["QueueUrl"]
             seen = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"]
@@ -244,7 +245,7 @@ def names(urls: list[str]) -> list[str]:
 
 
 def test_a_declared_queue_that_cannot_be(tmp_path: Path) -> None:
-    file = tmp_path / "fairlead.toml"
+    file = tmp_path / "fairturn.toml"
     file.write_text("[queues.orders]\nattributes = { VisibilityTimeout = 99999999 }")
     code, text = refused("--db", sqlite(tmp_path), "--port", "0", "--config", str(file))
     assert code == 2
@@ -289,13 +290,13 @@ def pids(server: Program) -> list[int]:
 
 def total(url: str) -> int:
     text = httpx.get(f"{url}/metrics").text
-    found = re.findall(r'^fairlead_sqs_requests_total\{action="ListQueues".*\} (\d+)$', text, re.M)
+    found = re.findall(r'^fairturn_sqs_requests_total\{action="ListQueues".*\} (\d+)$', text, re.M)
     return sum(int(count) for count in found)
 
 
 def serving(url: str) -> int:
     """How many processes the one that answers knows of."""
-    [count] = re.findall(r"^fairlead_sqs_processes (\d+)$", httpx.get(f"{url}/metrics").text, re.M)
+    [count] = re.findall(r"^fairturn_sqs_processes (\d+)$", httpx.get(f"{url}/metrics").text, re.M)
     return int(count)
 
 
@@ -343,7 +344,7 @@ def test_several_processes_answer_their_polls(tmp_path: Path) -> None:
 
 def test_a_declared_queue_is_set_by_the_first_process_only(tmp_path: Path) -> None:
     """Not whenever a process is replaced: somebody may have changed it meanwhile."""
-    file = tmp_path / "fairlead.toml"
+    file = tmp_path / "fairturn.toml"
     file.write_text("[queues.orders]\nattributes = { VisibilityTimeout = 60 }")
     words = ("--config", str(file), "--processes", "2")
     with serve(sqlite(tmp_path), *words) as server, sdk(server.url) as sqs:
@@ -357,7 +358,7 @@ def test_a_declared_queue_is_set_by_the_first_process_only(tmp_path: Path) -> No
 
 
 def test_what_is_wrong_is_said_once_by_several_processes(tmp_path: Path) -> None:
-    file = tmp_path / "fairlead.toml"
+    file = tmp_path / "fairturn.toml"
     file.write_text("[queues.orders]\nattributes = { VisibilityTimeout = 99999999 }")
     words = ("--config", str(file), "--processes", "3", "--port", "0")
     code, text = refused("--db", sqlite(tmp_path), *words)
@@ -368,4 +369,4 @@ def test_what_is_wrong_is_said_once_by_several_processes(tmp_path: Path) -> None
 def test_the_memory_of_one_process_is_not_shared() -> None:
     code, text = refused("--db", "sqlite://", "--port", "0", "--processes", "2")
     assert code == 2
-    assert "sqlite:// is the memory of one process: use a file" in text
+    assert "sqlite:// is in the memory of one process: use a file" in text

@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 import pytest
 
-from fairlead.server.keys import AccessKey, Keys
-from fairlead.server.sigv4 import SignedRequest
-from fairlead.server.sqs.actions import ACTIONS, ListOf, MapOf, Scalar, Type
+from fairturn.server.auth.keys import AccessKey, Keys
+from fairturn.server.auth.sigv4 import SignedRequest
+from fairturn.server.sqs.wire.action_table import ACTIONS, ListOf, MapOf, Scalar, Type
 from tests.server.fuzz_requests import FORM, JSON, Stock, as_form, as_json, members
 from tests.server.http_doors import Client, Reply, Served, Service, run, served
 from tests.server.moto_twins import client
@@ -50,9 +50,9 @@ REFUSALS = {
 def signed(rng: random.Random, url: str, style: str, place: str) -> tuple[str, SignedRequest]:
     """A random request, and what it asks for."""
     action = rng.choice(sorted(ACTIONS))
-    tree = members(rng, Stock(url), ACTIONS[action].takes)
+    tree = members(rng, Stock(url), ACTIONS[action].input)
     while style in ("get", "post") and len(as_form(action, tree)) > URL_BYTES:
-        tree = members(rng, Stock(url), ACTIONS[action].takes)
+        tree = members(rng, Stock(url), ACTIONS[action].input)
     path = rng.choice(PATHS[:1] if not ACTIONS[action].at_queues else PATHS)
     where = url + quote(path, safe="/&+")
     headers: dict[str, str] = {"X-Custom": "a  b"} if rng.random() < 0.3 else {}
@@ -124,7 +124,7 @@ def test_a_thousand_requests_are_let_in(rng: random.Random) -> None:
                 kinds[style, place] += 1
             ask.close()
         assert len(service.asked) == REQUESTS
-        assert {asked.region for asked in service.asked} == set(REGIONS)
+        assert {asked.caller.region for asked in service.asked} == set(REGIONS)
         assert {asked.action for asked in service.asked} == set(ACTIONS)
         assert set(kinds.values()) == {REQUESTS // len(KINDS)}
 
@@ -243,7 +243,7 @@ def test_botocore_is_let_in_with_each_action(protocol: str) -> None:
     def use(url: str) -> None:
         with client(protocol, url, KEY.id, KEY.secret, TOKEN) as sqs:
             for action, known in ACTIONS.items():
-                given = sample(known.takes, action)
+                given = sample(known.input, action)
                 sqs._make_api_call(action, given)
 
     async def main() -> None:
@@ -252,6 +252,6 @@ def test_botocore_is_let_in_with_each_action(protocol: str) -> None:
             await asyncio.to_thread(use, f"http://127.0.0.1:{server.port}")
         assert [asked.action for asked in service.asked] == list(ACTIONS)
         for asked in service.asked:
-            assert asked.input == sample(ACTIONS[asked.action].takes, asked.action)
+            assert asked.input == sample(ACTIONS[asked.action].input, asked.action)
 
     run(main())

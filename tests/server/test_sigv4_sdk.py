@@ -16,17 +16,17 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from botocore.session import get_session
 
-from fairlead.server.refusals import Refusal
-from fairlead.server.sigv4 import Caller, SignedRequest, verify
-from fairlead.server.sqs import wire
-from tests.server.signing import KEY, KEYS, TOKEN, now, presign
+from fairturn.server.auth.sigv4 import SignedRequest, Signer
+from fairturn.server.sqs.wire import protocols
+from fairturn.sqs.errors import SqsError
+from tests.server.signing import KEY, TOKEN, presign, verdict
 
 
 class Door:
     """An ASGI application that only asks who is there."""
 
     def __init__(self) -> None:
-        self.answers: list[Caller | Refusal] = []
+        self.answers: list[Signer | SqsError] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         body, more = b"", True
@@ -38,13 +38,14 @@ class Door:
         request = SignedRequest(
             scope["method"], scope["raw_path"], scope["query_string"], headers, body
         )
-        answer = verify(request, KEYS, now())
+        answer = verdict(request)
         self.answers.append(answer)
-        reply = wire.Response(200, [("content-type", "application/x-amz-json-1.0")], b"{}")
-        if isinstance(answer, Refusal):
-            reply = wire.render_error(wire.protocol_of(headers), answer, "a-request-id")
-        sent = [(name.encode(), value.encode()) for name, value in reply.headers]
-        await send({"type": "http.response.start", "status": reply.status, "headers": sent})
+        reply = protocols.Response(200, [(b"content-type", b"application/x-amz-json-1.0")], b"{}")
+        if isinstance(answer, SqsError):
+            protocol = protocols.protocol_of(dict(headers))
+            reply = protocols.render_error(protocol, answer, "a-request-id")
+        start = {"status": reply.status, "headers": reply.headers}
+        await send({"type": "http.response.start", **start})
         await send({"type": "http.response.body", "body": reply.body})
 
 
@@ -81,7 +82,7 @@ def test_the_sdk_is_let_in(door: tuple[Door, str]) -> None:
     sqs.send_message(QueueUrl=queue, MessageBody="\u0000ü😀" * 100)
     sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=20)
     sqs.delete_message_batch(QueueUrl=queue, Entries=[{"Id": "1", "ReceiptHandle": "+/="}])
-    assert app.answers == [Caller(KEY, "eu-central-1", "sqs")] * 4
+    assert app.answers == [Signer(KEY, "eu-central-1")] * 4
 
 
 def test_the_sdk_tells_why_it_is_not_let_in(door: tuple[Door, str]) -> None:
@@ -101,7 +102,7 @@ def test_a_presigned_url_is_let_in(door: tuple[Door, str]) -> None:
     app, url = door
     path = f"{url}/123456789012/a%20b%2Bc?Action=SendMessage&MessageBody=a%20%2B%C3%BC%26"
     assert get(presign(path, 600)) == (200, b"{}")
-    assert app.answers == [Caller(KEY, "eu-central-1", "sqs")]
+    assert app.answers == [Signer(KEY, "eu-central-1")]
 
 
 def test_a_refusal_is_told_in_the_query_protocol_too(door: tuple[Door, str]) -> None:

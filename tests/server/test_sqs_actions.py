@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from botocore.model import Shape
 
-from fairlead.server.sqs import errors, limits, settings
-from fairlead.server.sqs.actions import ACTIONS, ListOf, MapOf, Scalar, Structure, Type
+from fairturn.server.sqs import attribute_rules
+from fairturn.server.sqs.wire.action_table import ACTIONS, ListOf, MapOf, Scalar, Structure, Type
+from fairturn.sqs import errors, limits
 from tests.server.sqs_models import json_model, operation
 
 NO_KMS = {
@@ -30,20 +31,20 @@ def test_what_an_action_takes_and_gives(name: str) -> None:
     action = ACTIONS[name]
     model = operation("json", name)
     assert model.input_shape is not None
-    assert described(action.takes) == modelled(model.input_shape)
-    if action.gives is None:
+    assert described(action.input) == modelled(model.input_shape)
+    if action.output is None:
         assert model.output_shape is None
     else:
-        assert described(action.gives) == modelled(model.output_shape)
+        assert described(action.output) == modelled(model.output_shape)
 
 
 @pytest.mark.parametrize("name", sorted(ACTIONS))
 def test_the_names_in_query(name: str) -> None:
     action = ACTIONS[name]
     model = operation("query", name)
-    assert query_names(action.takes) == model_query_names(model.input_shape)
-    if action.gives is not None:
-        assert query_names(action.gives) == model_query_names(model.output_shape)
+    assert query_names(action.input) == model_query_names(model.input_shape)
+    if action.output is not None:
+        assert query_names(action.output) == model_query_names(model.output_shape)
 
 
 def test_an_action_that_has_no_queue_url_is_named_so() -> None:
@@ -68,17 +69,20 @@ def test_the_attributes_are_the_models() -> None:
     def enum(name: str) -> set[str]:
         return set(json_model().shape_for(name).enum)
 
-    assert settings.SETTABLE | settings.COUNTERS | {settings.ALL} == enum("QueueAttributeName")
-    assert settings.SYSTEM_ATTRIBUTES | {settings.ALL} == enum("MessageSystemAttributeName")
+    assert attribute_rules.SETTABLE | attribute_rules.COUNTERS | {attribute_rules.ALL} == enum(
+        "QueueAttributeName"
+    )
+    assert attribute_rules.SYSTEM_ATTRIBUTES | {attribute_rules.ALL} == enum(
+        "MessageSystemAttributeName"
+    )
     assert enum("MessageSystemAttributeNameForSends") == {"AWSTraceHeader"}
-    assert settings.SETTABLE >= settings.FIFO_ONLY
 
 
 def test_the_bounds_leave_room_for_the_deepest_request() -> None:
-    deepest = max(depth(action.takes) for action in ACTIONS.values())
+    deepest = max(depth(action.input) for action in ACTIONS.values())
     assert deepest == 7
     assert deepest < limits.DEPTH
-    longest = max(parts(action.takes) for action in ACTIONS.values())
+    longest = max(parts(action.input) for action in ACTIONS.values())
     assert longest == 7
     assert longest < limits.KEY_PARTS
 

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from fairlead.server import refusals
-from fairlead.server.sqs import errors, wire
+from fairturn.server.sqs.wire import protocols
+from fairturn.sqs import errors
 
 ID = "b5293cb5-d306-4a17-9048-b263635abe42"
 NAMESPACE = 'xmlns="http://queue.amazonaws.com/doc/2012-11-05/"'
 
 
-def answer(protocol: Any, action: str, result: dict[str, Any] | None) -> wire.Response:
-    return wire.render(wire.Request(protocol, action, {}, None, None), result, ID)
+def answer(protocol: Any, action: str, result: dict[str, Any] | None) -> protocols.Response:
+    return protocols.render(protocols.Request(protocol, action, {}), result, ID)
 
 
 def test_json_answers_to_the_letter() -> None:
     response = answer("json", "SendMessage", {"MessageId": "1", "SequenceNumber": None})
-    assert response == wire.Response(
+    assert response == protocols.Response(
         200,
-        [("Content-Type", "application/x-amz-json-1.0"), ("x-amzn-RequestId", ID)],
+        [(b"content-type", b"application/x-amz-json-1.0"), (b"x-amzn-requestid", ID.encode())],
         b'{"MessageId":"1"}',
     )
     for result in (None, {}):
@@ -70,7 +70,7 @@ def test_query_answers_to_the_letter() -> None:
         ]
     }
     response = answer("query", "ReceiveMessage", result)
-    assert response.headers == [("Content-Type", "text/xml"), ("x-amzn-RequestId", ID)]
+    assert response.headers == [(b"content-type", b"text/xml"), (b"x-amzn-requestid", ID.encode())]
     assert response.body.decode() == (
         f'<?xml version="1.0"?><ReceiveMessageResponse {NAMESPACE}><ReceiveMessageResult>'
         "<Message><MessageId>1</MessageId><Body>a&lt;b&gt;&amp;&#xD;\n\"'</Body>"
@@ -105,20 +105,19 @@ def test_what_xml_cannot_carry_is_replaced() -> None:
 
 def test_errors_to_the_letter() -> None:
     error = errors.QUEUE_DOES_NOT_EXIST()
-    assert wire.render_error("json", error, ID) == wire.Response(
+    assert protocols.render_error("json", error, ID) == protocols.Response(
         400,
         [
-            ("Content-Type", "application/x-amz-json-1.0"),
-            ("x-amzn-RequestId", ID),
-            ("x-amzn-query-error", "AWS.SimpleQueueService.NonExistentQueue;Sender"),
+            (b"content-type", b"application/x-amz-json-1.0"),
+            (b"x-amzn-requestid", ID.encode()),
+            (b"x-amzn-query-error", b"AWS.SimpleQueueService.NonExistentQueue;Sender"),
         ],
         b'{"__type":"com.amazonaws.sqs#QueueDoesNotExist",'
         b'"message":"The specified queue does not exist."}',
     )
-    request = wire.Request("query", "PurgeQueue", {}, None, None)
-    assert wire.render_error(request, error, ID) == wire.Response(
+    assert protocols.render_error("query", error, ID) == protocols.Response(
         400,
-        [("Content-Type", "text/xml"), ("x-amzn-RequestId", ID)],
+        [(b"content-type", b"text/xml"), (b"x-amzn-requestid", ID.encode())],
         f'<?xml version="1.0"?><ErrorResponse {NAMESPACE}><Error><Type>Sender</Type>'
         "<Code>AWS.SimpleQueueService.NonExistentQueue</Code><Message>The specified queue does not "
         f"exist for this wsdl version.</Message><Detail/></Error><RequestId>{ID}</RequestId>"
@@ -127,9 +126,9 @@ def test_errors_to_the_letter() -> None:
 
 
 def test_a_refused_signature_can_be_rendered() -> None:
-    refused = refusals.unknown_key()
-    response = wire.render_error("json", refused, ID)
+    refused = errors.UNKNOWN_KEY()
+    response = protocols.render_error("json", refused, ID)
     assert response.status == 403
-    assert ("x-amzn-query-error", "InvalidClientTokenId;Sender") in response.headers
+    assert (b"x-amzn-query-error", b"InvalidClientTokenId;Sender") in response.headers
     assert json.loads(response.body)["__type"].endswith("#UnrecognizedClientException")
-    assert b"<Code>InvalidClientTokenId</Code>" in wire.render_error("query", refused, ID).body
+    assert b"<Code>InvalidClientTokenId</Code>" in protocols.render_error("query", refused, ID).body

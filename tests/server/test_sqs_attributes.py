@@ -182,7 +182,7 @@ async def test_fifo_queue_values_arrive_as_true_in_any_case(bench: Bench) -> Non
     url = await bench.queue({"FifoQueue": "True"}, name=unique() + ".fifo")
     assert await bench.attributes(url, "FifoQueue") == {"FifoQueue": "true"}
     assert (await bench.core(url).settings()).policy.ordered is True
-    assert (await bench.sqs.book.known(name_of(url))).fifo is True
+    assert (await bench.sqs.queue_cache.cached(name_of(url))).fifo is True
 
 
 async def test_fifo_queue_true_can_be_set_again_but_false_is_refused(bench: Bench) -> None:
@@ -201,8 +201,8 @@ async def test_the_scope_of_deduplication_is_that_of_the_creation(bench: Bench) 
     await bench.set(url, DeduplicationScope="queue")
     await bench.set(plain, DeduplicationScope="messageGroup", ContentBasedDeduplication="True")
     assert (await bench.attributes(url))["DeduplicationScope"] == "queue"
-    assert (await bench.sqs.book.known(name_of(url))).dedup_scope == "messageGroup"
-    known = await bench.sqs.book.known(name_of(plain))
+    assert (await bench.sqs.queue_cache.cached(name_of(url))).dedup_scope == "messageGroup"
+    known = await bench.sqs.queue_cache.cached(name_of(plain))
     assert (known.dedup_scope, known.content_dedup) == ("queue", True)
 
 
@@ -217,16 +217,16 @@ async def test_extended_queues_allow_years(bench: Bench) -> None:
     }
     for name, value in beyond.items():
         error = await bench.refusal(
-            "CreateQueue", QueueName=unique(), Attributes={name: value}, tags={"fairlead:x": "y"}
+            "CreateQueue", QueueName=unique(), Attributes={name: value}, tags={"fairturn:x": "y"}
         )
         assert error.code == "InvalidAttributeValue"
-    url = await bench.queue(beyond, tags={"fairlead:extended": "true"})
+    url = await bench.queue(beyond, tags={"fairturn:extended": "true"})
     assert await bench.attributes(url, *beyond) == beyond
-    assert (await bench.sqs.book.known(name_of(url))).extended is True
+    assert (await bench.sqs.queue_cache.cached(name_of(url))).extended is True
     strict = await bench.queue()
-    await bench("TagQueue", QueueUrl=strict, Tags={"fairlead:extended": "True"})
+    await bench("TagQueue", QueueUrl=strict, Tags={"fairturn:extended": "True"})
     await bench.set(strict, **beyond)
-    await bench("UntagQueue", QueueUrl=strict, TagKeys=["fairlead:extended"])
+    await bench("UntagQueue", QueueUrl=strict, TagKeys=["fairturn:extended"])
     error = await bench.refusal("SetQueueAttributes", QueueUrl=strict, Attributes=beyond)
     assert error.code == "InvalidAttributeValue"
     bench.on(extended=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.server.sqs import checks, limits
+from fairturn.sqs import checks, limits
 from tests.server.sqs_asking import refusal
 
 STANDARD_NAME = (
@@ -107,10 +107,10 @@ def test_a_batch_that_is_too_long() -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "fine", "refused", "text"),
+    ("name", "fine", "refused", "text"),
     [
         (
-            checks.delay,
+            "DelaySeconds",
             (0, 900),
             (-1, 901),
             (
@@ -119,7 +119,7 @@ def test_a_batch_that_is_too_long() -> None:
             ),
         ),
         (
-            checks.visibility,
+            "VisibilityTimeout",
             (0, 43_200),
             (-1, 43_201),
             (
@@ -128,7 +128,7 @@ def test_a_batch_that_is_too_long() -> None:
             ),
         ),
         (
-            checks.wait,
+            "WaitTimeSeconds",
             (0, 20),
             (-1, 21),
             (
@@ -137,7 +137,7 @@ def test_a_batch_that_is_too_long() -> None:
             ),
         ),
         (
-            checks.count,
+            "MaxNumberOfMessages",
             (1, 10),
             (0, 11),
             (
@@ -146,7 +146,7 @@ def test_a_batch_that_is_too_long() -> None:
             ),
         ),
         (
-            checks.max_results,
+            "MaxResults",
             (1, 1_000),
             (0, 1_001),
             (
@@ -155,7 +155,7 @@ def test_a_batch_that_is_too_long() -> None:
             ),
         ),
         (
-            checks.move_rate,
+            "MaxNumberOfMessagesPerSecond",
             (1, 500),
             (0, 501),
             (
@@ -165,18 +165,18 @@ def test_a_batch_that_is_too_long() -> None:
         ),
     ],
 )
-def test_numbers(check: Any, fine: tuple[int, ...], refused: tuple[int, ...], text: str) -> None:
+def test_numbers(name: str, fine: tuple[int, ...], refused: tuple[int, ...], text: str) -> None:
     for value in fine:
-        check(value)
+        checks.number(name, value)
     for value in refused:
-        error = refusal(check, value)
+        error = refusal(checks.number, name, value)
         assert (error.code, error.message) == ("InvalidParameterValue", text.format(value))
 
 
 def test_bounds_can_be_wider() -> None:
-    checks.delay(10**8, most=10**8)
-    checks.visibility(10**6, most=10**6)
-    assert "<= 100000000." in refusal(checks.delay, 10**8 + 1, most=10**8).message
+    checks.number("DelaySeconds", 10**8, most=10**8)
+    checks.number("VisibilityTimeout", 10**6, most=10**6)
+    assert "<= 100000000." in refusal(checks.number, "DelaySeconds", 10**8 + 1, most=10**8).message
 
 
 PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"

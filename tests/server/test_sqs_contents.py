@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.server.sqs import contents
+from fairturn.sqs import contents
 from tests.server.sqs_asking import refusal
 
 

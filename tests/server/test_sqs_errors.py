@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from fairlead.server.sqs import errors
+from fairturn.sqs import errors
 
 TABLE = """
     QueueDoesNotExist                  AWS.SimpleQueueService.NonExistentQueue              400
@@ -35,12 +35,19 @@ TABLE = """
 """
 ROWS = [tuple(line.split()) for line in TABLE.strip().splitlines()]
 OTHERS = {
+    "AccessDenied": 403,
+    "IncompleteSignature": 400,
     "InternalFailure": 500,
     "InvalidAction": 400,
+    "InvalidClientTokenId": 403,
     "MalformedInput": 400,
+    "MissingAuthenticationToken": 403,
     "RequestEntityTooLarge": 413,
+    "RequestExpired": 400,
+    "RequestTimeout": 408,
     "SerializationException": 400,
     "ServiceUnavailable": 503,
+    "SignatureDoesNotMatch": 403,
     "UnknownOperationException": 404,
 }  # no shapes of SQS's model
 

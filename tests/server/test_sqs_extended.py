@@ -6,11 +6,11 @@ import asyncio
 import hashlib
 from typing import Any
 
-from fairlead import App
+from fairturn import App
 from tests.server.sqs_desk import Desk, everywhere, name_of
 
 YEAR = 365 * 86_400
-TAGGED = {"fairlead:extended": "true"}
+TAGGED = {"fairturn:extended": "true"}
 
 
 def text(value: str) -> dict[str, str]:
@@ -25,7 +25,7 @@ async def send(desk: Desk, url: str, body: str, **attributes: Any) -> Any:
     return await desk.send(
         url,
         body,
-        MessageAttributes={f"Fairlead.{name}": value for name, value in attributes.items()},
+        MessageAttributes={f"Fairturn.{name}": value for name, value in attributes.items()},
     )
 
 
@@ -97,7 +97,7 @@ async def test_the_md5_is_over_what_was_sent_orders_included(desk: Desk) -> None
     url = await desk.queue()
     sent = await send(desk, url, "x", Type=text("mail"))
     digest = hashlib.md5()
-    for part, mark in ((b"Fairlead.Type", b""), (b"String", b""), (b"mail", b"\x01")):
+    for part, mark in ((b"Fairturn.Type", b""), (b"String", b""), (b"mail", b"\x01")):
         digest.update(mark + len(part).to_bytes(4, "big") + part)
     assert sent["MD5OfMessageAttributes"] == digest.hexdigest()
 
@@ -116,10 +116,10 @@ async def test_orders_that_make_no_sense_are_refused(desk: Desk) -> None:
         (url, "Typ", text("welcome"), {}),
         (fifo, "Key", text("k"), ids),
     ]:
-        given = {"MessageBody": "x", "MessageAttributes": {f"Fairlead.{name}": value}, **more}
+        given = {"MessageBody": "x", "MessageAttributes": {f"Fairturn.{name}": value}, **more}
         refused = await desk.refused("SendMessage", QueueUrl=to, **given)
         assert refused.code == "InvalidParameterValue"
-        assert f"Fairlead.{name}" in refused.message
+        assert f"Fairturn.{name}" in refused.message
 
 
 @everywhere()
@@ -133,11 +133,11 @@ async def test_strict_by_default(desk: Desk) -> None:
     await send(desk, url, "x", Priority=number(7), Key=text("k"), Type=text("mail"))
     message = (await desk.core(url).peek(1))[0]
     assert (message.priority, message.key, message.type) == (0, None, None)
-    [shown] = await desk.receive(url, MessageAttributeNames=["Fairlead.*"])
+    [shown] = await desk.receive(url, MessageAttributeNames=["Fairturn.*"])
     assert set(shown["MessageAttributes"]) == {
-        "Fairlead.Priority",
-        "Fairlead.Key",
-        "Fairlead.Type",
+        "Fairturn.Priority",
+        "Fairturn.Key",
+        "Fairturn.Type",
     }
 
 

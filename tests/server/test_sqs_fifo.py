@@ -9,7 +9,7 @@ import time
 from typing import Any
 from unittest.mock import patch
 
-from fairlead.server.sqs import receive_actions
+from fairturn.server.sqs.actions import receive
 from tests.server.sqs_desk import Desk, arn_of, everywhere
 
 EXPIRED = "The receipt handle has expired."
@@ -357,7 +357,7 @@ async def test_the_same_attempt_id_gives_the_same_messages_and_handles_again(des
     await desk.send_to(url, "g", "1", "2", "3")
     first = await desk.receive(url, 2, ReceiveRequestAttemptId="a")
     desk.clock.move(20)
-    with patch.object(receive_actions, "time") as later:
+    with patch.object(receive, "time") as later:
         later.time = lambda: time.time() + 20
         again = await desk.receive(url, 2, ReceiveRequestAttemptId="a")
     assert again == first

@@ -1,6 +1,6 @@
 """Which group of a FIFO queue is next, and how far a group is given.
 
-Here Fairlead differs from what SQS.md derives of AWS, and says so in docs/sqs.md: channels take
+Here Fairturn differs from what SQS.md derives of AWS, and says so in docs/sqs.md: channels take
 turns by name, and in a channel what is not due yet holds up nothing. A change of either must be
 seen.
 """

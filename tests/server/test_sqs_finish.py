@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from fairlead.server.sqs import handles
+from fairturn.sqs import receipt_handles
 from tests.server.sqs_desk import Desk, everywhere
 
 GONE = "Message does not exist or is not available for visibility timeout change."
@@ -103,7 +103,7 @@ async def test_a_batch_of_deletes_is_answered_entry_by_entry(desk: Desk) -> None
 @everywhere()
 async def test_a_whole_batch_of_deletes_fails_for_its_ids_and_its_number(desk: Desk) -> None:
     url = await desk.queue()
-    handle = handles.receipt_handle(1, 1, 1)
+    handle = receipt_handles.receipt_handle(1, 1, 1)
 
     def entries(*ids: str) -> list[dict[str, Any]]:
         return [{"Id": id, "ReceiptHandle": handle, "VisibilityTimeout": 1} for id in ids]
@@ -235,8 +235,8 @@ async def test_visibility_is_capped_at_12_hours_in_all(desk: Desk) -> None:
         "Value 43201 for parameter VisibilityTimeout is invalid. "
         "Reason: Must be >= 0 and <= 43200, if provided."
     )
-    receipt = handles.receipt(handle_of(message))
-    early = handles.receipt_handle(receipt.id, receipt.delivery, int(time.time()) - 43_000)
+    receipt = receipt_handles.receipt(handle_of(message))
+    early = receipt_handles.receipt_handle(receipt.id, receipt.delivery, int(time.time()) - 43_000)
     for seconds, allowed in [(100, True), (3600, False)]:
         given = {"QueueUrl": url, "ReceiptHandle": early, "VisibilityTimeout": seconds}
         if allowed:

@@ -1,6 +1,6 @@
 """Whatever arrives, `parse` gives a request of the table's types or one of our refusals.
 
-Longer: FAIRLEAD_FUZZ_EXAMPLES=100000 python -m pytest --timeout 0 tests/server/test_sqs_fuzz.py
+Longer: FAIRTURN_FUZZ_EXAMPLES=100000 python -m pytest --timeout 0 tests/server/test_sqs_fuzz.py
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from urllib.parse import quote_plus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.server.sqs import wire
-from fairlead.server.sqs.actions import ACTIONS, ListOf, MapOf, Scalar, Structure, Type
-from fairlead.server.sqs.errors import SqsError
+from fairturn.server.sqs.wire import protocols
+from fairturn.server.sqs.wire.action_table import ACTIONS, ListOf, MapOf, Scalar, Structure, Type
+from fairturn.sqs.errors import SqsError
 from tests.server.sqs_models import received
 
-EXAMPLES = int(os.environ.get("FAIRLEAD_FUZZ_EXAMPLES", "300"))
+EXAMPLES = int(os.environ.get("FAIRTURN_FUZZ_EXAMPLES", "300"))
 FORM = [(b"Content-Type", b"application/x-www-form-urlencoded")]
 KINDS = {"string": str, "integer": int, "long": int, "boolean": bool, "blob": bytes}
 
@@ -60,7 +60,7 @@ def names(type: Type) -> set[str]:
             return found
 
 
-words = sorted(set().union(*(names(action.takes) for action in ACTIONS.values())))
+words = sorted(set().union(*(names(action.input) for action in ACTIONS.values())))
 keys = st.sampled_from(words) | st.text(max_size=5)
 json_values = st.recursive(
     st.none()
@@ -81,18 +81,19 @@ parameters = st.lists(st.tuples(dotted, st.sampled_from(["", "1", "x", "YQ=="]))
 def judged(
     method: str, path: bytes, query: bytes, given: list[tuple[bytes, bytes]], body: bytes
 ) -> None:
-    protocol = wire.protocol_of(given)
+    headers = protocols.joined([(name.lower(), value) for name, value in given])
+    protocol = protocols.protocol_of(headers)
     try:
-        request = wire.parse(method, path, query, given, body)
+        request = protocols.parse(method, path, query, headers, body)
     except SqsError as refused:
         assert_refused(protocol, refused)
         return
     assert request.protocol == protocol
-    assert_typed(ACTIONS[request.action].takes, request.members)
+    assert_typed(ACTIONS[request.action].input, request.members)
 
 
-def assert_refused(protocol: wire.ProtocolName, refused: SqsError) -> None:
-    response = wire.render_error(protocol, refused, "id")
+def assert_refused(protocol: protocols.ProtocolName, refused: SqsError) -> None:
+    response = protocols.render_error(protocol, refused, "id")
     assert 400 <= response.status < 500
     if refused.status != 404:
         assert received(protocol, "SendMessage", response)["Error"]["Code"] == refused.code
@@ -115,12 +116,14 @@ def assert_typed(type: Type, value: Any) -> None:
                 assert_typed(type.value, item)
         case Structure():
             assert value.__class__ is dict
-            assert {name for name, member in type.members.items() if member.insisted} <= set(value)
+            assert {
+                name for name, member in type.members.items() if member.required_on_wire
+            } <= set(value)
             for name, item in value.items():
                 assert_typed(type.members[name].type, item)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(methods, paths, odd_bytes, headers, st.binary(max_size=200))
 def test_arbitrary_requests(
     method: str, path: bytes, query: bytes, given: list[tuple[bytes, bytes]], body: bytes
@@ -128,7 +131,7 @@ def test_arbitrary_requests(
     judged(method, path, query, given, body)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(actions, st.dictionaries(keys, json_values, max_size=6), st.booleans())
 def test_arbitrary_members_in_json(action: str, members: dict[str, Any], named: bool) -> None:
     if named:
@@ -140,7 +143,7 @@ def test_arbitrary_members_in_json(action: str, members: dict[str, Any], named: 
     judged("POST", b"/", b"", target, json.dumps(members).encode())
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(actions, parameters, st.sampled_from([b"/", b"/1/orders"]), st.booleans())
 def test_arbitrary_parameters_in_query(
     action: str, given: list[tuple[str, str]], path: bytes, get: bool
@@ -154,7 +157,7 @@ def test_arbitrary_parameters_in_query(
         judged("POST", path, b"", FORM, encoded.encode())
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(st.binary(max_size=60), st.binary(max_size=60), st.booleans())
 def test_arbitrary_bytes_around_a_good_request(before: bytes, after: bytes, in_json: bool) -> None:
     if in_json:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.server.sqs import md5
+from fairturn.sqs import md5
 
 
 def text(value: str, kind: str = "String") -> dict[str, Any]:

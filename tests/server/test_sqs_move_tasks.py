@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fairlead import AsyncQueue
-from fairlead.server.sqs import moves, moving
-from fairlead.server.sqs.book import INTERNAL
+from fairturn import AsyncQueue
+from fairturn.server.sqs import message_mover, move_tasks
+from fairturn.server.sqs.queue_cache import INTERNAL
 from tests.conformance.door import Clock
 from tests.server.sqs_bench import Bench, arn_of, name_of
 from tests.server.sqs_moving import bodies, finish, ready, start, tasks
@@ -79,7 +79,7 @@ async def test_a_running_task_can_be_cancelled(bench: Bench, clock: Clock) -> No
     url, dead = await bench.dead_letters()
     await bench.die(url, *range(5))
     handle = await start(bench, dead, rate=10)
-    await bench.sqs.mover.look()
+    await bench.sqs.mover.run_due_step()
     assert await bench("CancelMessageMoveTask", TaskHandle=handle) == {
         "ApproximateNumberOfMessagesMoved": 1
     }
@@ -123,7 +123,7 @@ async def test_a_task_fails_when_its_destination_vanishes(bench: Bench, clock: C
     other = await bench.queue()
     await bench.die(url, *range(5))
     await start(bench, dead, other, rate=10)
-    await bench.sqs.mover.look()
+    await bench.sqs.mover.run_due_step()
     await bench("DeleteQueue", QueueUrl=other)
     task = await finish(bench, dead, clock)
     assert task["Status"] == "FAILED"
@@ -160,10 +160,10 @@ async def test_a_step_that_never_ends_fails_the_task(
 
     with monkeypatch.context() as patch:
         patch.setattr(AsyncQueue, "move", broken)
-        for _ in range(moving.TRIES):
+        for _ in range(message_mover.TRIES):
             with pytest.raises(RuntimeError):
-                await bench.sqs.mover.look()
-            clock.tick(moves.LEASE)
+                await bench.sqs.mover.run_due_step()
+            clock.tick(move_tasks.LEASE)
     task = await finish(bench, dead, clock)
     assert (task["Status"], task["FailureReason"]) == ("FAILED", "InternalError")
     assert await ready(bench, url, dead) == [0, 1]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fairlead import AsyncLeasedMessage, AsyncQueue, DatabaseBusy, LeaseLost
-from fairlead.server.sqs import moves, moving
-from fairlead.server.sqs.service import Sqs
+from fairturn import AsyncLeasedMessage, AsyncQueue, DatabaseBusy, LeaseLost
+from fairturn.server.sqs import message_mover, move_tasks
+from fairturn.server.sqs.service import Sqs
 from tests.conformance.door import Clock
 from tests.server.sqs_bench import Bench
 from tests.server.sqs_moving import bodies, finish, ready, start, status, tasks
@@ -36,8 +36,8 @@ async def test_a_started_server_moves_in_the_background(bench: Bench) -> None:
 
 
 async def test_two_servers_move_each_message_once(bench: Bench, monkeypatch: Any) -> None:
-    monkeypatch.setattr(moving, "BATCH", 7)
-    monkeypatch.setattr(moving, "IDLE", 0.01)
+    monkeypatch.setattr(message_mover, "BATCH", 7)
+    monkeypatch.setattr(message_mover, "IDLE", 0.01)
     pairs = [await bench.dead_letters() for _ in range(3)]
     for url, _ in pairs:
         queue = bench.core(url)
@@ -67,7 +67,7 @@ async def test_a_server_that_stops_leaves_the_rest_to_others_at_once(
     first = bench.another(clock=clock)
     await first.start()
     await start(bench, dead, rate=10)
-    first.mover.poke()
+    first.mover.wake()
 
     async def begun() -> bool:
         return await ready(bench, url) == [1]
@@ -93,7 +93,7 @@ async def kill(sqs: Sqs, patch: Any, owner: type, verb: str, after: bool) -> Non
 
     with patch.context() as patched:
         patched.setattr(owner, verb, stuck)
-        mover = asyncio.create_task(sqs.mover.look())
+        mover = asyncio.create_task(sqs.mover.run_due_step())
         async with asyncio.timeout(30):
             await reached.wait()
         mover.cancel()
@@ -115,14 +115,14 @@ async def test_a_task_survives_the_death_of_its_server(
     url, dead = await bench.dead_letters()
     await bench.die(url, *range(5))
     await start(bench, dead, rate=20)
-    await bench.sqs.mover.look()
+    await bench.sqs.mover.run_due_step()
     clock.tick(0.1)
     await kill(bench.sqs, monkeypatch, owner, verb, after)
     bench.on(clock)  # another server
     if verb == "move":  # not before the dead one's lease is over
-        assert await bench.sqs.mover.look() == pytest.approx(moves.LEASE)
+        assert await bench.sqs.mover.run_due_step() == pytest.approx(move_tasks.LEASE)
         assert await status(bench, dead) == "RUNNING"
-        clock.tick(moves.LEASE)
+        clock.tick(move_tasks.LEASE)
     task = await finish(bench, dead, clock)
     assert task["Status"] == "COMPLETED"
     assert task["ApproximateNumberOfMessagesMoved"] == (3 if verb == "move" and after else 5)
@@ -140,8 +140,8 @@ async def test_a_task_that_died_at_its_end_is_ended_once(
     await kill(bench.sqs, monkeypatch, AsyncLeasedMessage, "ack", after=False)
     assert [one["Status"] for one in await tasks(bench, dead)] == ["COMPLETED"]
     bench.on(clock)
-    clock.tick(moves.LEASE)
-    await bench.sqs.mover.look()
+    clock.tick(move_tasks.LEASE)
+    await bench.sqs.mover.run_due_step()
     assert [one["Status"] for one in await tasks(bench, dead)] == ["COMPLETED"]
     await start(bench, dead)
     assert (await finish(bench, dead, clock))["Status"] == "COMPLETED"
@@ -158,7 +158,7 @@ async def test_a_cancelled_task_is_cancelled_by_another_server_too(
     await kill(bench.sqs, monkeypatch, AsyncQueue, "move", after=False)
     bench.on(clock)
     await bench("CancelMessageMoveTask", TaskHandle=handle)
-    clock.tick(moves.LEASE)
+    clock.tick(move_tasks.LEASE)
     assert (await finish(bench, dead, clock))["Status"] == "CANCELLED"
     assert await ready(bench, url, dead) == [0, 2]
 
@@ -169,9 +169,9 @@ async def test_who_has_lost_the_lease_ends_nothing(bench: Bench, clock: Clock) -
     await bench.die(url, "a")
     await start(bench, dead)
     [slow] = await bench.sqs.moves.claim()
-    clock.tick(moves.LEASE)
+    clock.tick(move_tasks.LEASE)
     assert (await finish(bench, dead, clock))["Status"] == "COMPLETED"
-    late = moves.Report(moves.Task(**slow.body), "FAILED", 0, "late")
+    late = move_tasks.Report(move_tasks.Task(**slow.body), "FAILED", 0, "late")
     with pytest.raises(LeaseLost):
         await bench.sqs.moves.end(slow, late)
     assert [one["Status"] for one in await tasks(bench, dead)] == ["COMPLETED"]
@@ -180,18 +180,18 @@ async def test_who_has_lost_the_lease_ends_nothing(bench: Bench, clock: Clock) -
 async def test_trouble_with_the_database_is_waited_out(
     bench: Bench, monkeypatch: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(moving, "TROUBLE", 0.01)
+    monkeypatch.setattr(message_mover, "ERROR_PAUSE", 0.01)
     url, dead = await bench.dead_letters()
     await bench.die(url, "a")
-    real = moves.Moves.claim
+    real = move_tasks.Moves.claim
     failures = [OSError("odd"), LeaseLost("q", [1]), DatabaseBusy("busy")]
 
-    async def troubled(self: moves.Moves) -> Any:
+    async def troubled(self: move_tasks.Moves) -> Any:
         if failures:
             raise failures.pop()
         return await real(self)
 
-    monkeypatch.setattr(moves.Moves, "claim", troubled)
+    monkeypatch.setattr(move_tasks.Moves, "claim", troubled)
     await bench.sqs.start()
     await start(bench, dead)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fairlead import AsyncQueue
-from fairlead.server.sqs import moving
+from fairturn import AsyncQueue
+from fairturn.server.sqs import message_mover
 from tests.conformance.door import Clock
 from tests.server.sqs_bench import Bench, arn_of, name_of
 from tests.server.sqs_moving import bodies, finish, ready, start, status, tasks
@@ -234,7 +234,7 @@ async def test_a_task_moves_no_more_than_there_was_when_it_started(
     await start(bench, dead, rate=10)
     for _ in range(4):
         assert await status(bench, dead) == "RUNNING"
-        assert await bench.sqs.mover.look() == 0
+        assert await bench.sqs.mover.run_due_step() == 0
         [again] = await bench.core(url).receive()
         await again.kill()
         clock.tick(0.1)
@@ -250,7 +250,7 @@ async def test_an_empty_source_is_completed(bench: Bench, clock: Clock) -> None:
     bench.on(clock)
     _, dead = await bench.dead_letters()
     await start(bench, dead)
-    await bench.sqs.mover.look()
+    await bench.sqs.mover.run_due_step()
     assert await status(bench, dead) == "COMPLETED"
 
 
@@ -268,8 +268,8 @@ async def test_a_source_that_seems_empty_is_looked_at_twice(
 
     with monkeypatch.context() as patch:
         patch.setattr(AsyncQueue, "move", blind)
-        await bench.sqs.mover.look()
-    assert await bench.sqs.mover.look() == pytest.approx(moving.AGAIN)
+        await bench.sqs.mover.run_due_step()
+    assert await bench.sqs.mover.run_due_step() == pytest.approx(message_mover.SECOND_CHECK)
     assert (await finish(bench, dead, clock))["Status"] == "COMPLETED"
     assert await bodies(bench, url) == ["a"]
 
@@ -290,16 +290,16 @@ async def test_the_rate_is_honoured(bench: Bench, clock: Clock) -> None:
     await bench.die(url, *range(10))
     await start(bench, dead, rate=20)  # two every tenth of a second
     for moved in (2, 4, 6, 8):
-        assert await bench.sqs.mover.look() == 0
+        assert await bench.sqs.mover.run_due_step() == 0
         assert await ready(bench, url) == [moved]
         [task] = await tasks(bench, dead)
         assert task["ApproximateNumberOfMessagesMoved"] == moved
-        assert await bench.sqs.mover.look() == pytest.approx(0.1)
+        assert await bench.sqs.mover.run_due_step() == pytest.approx(0.1)
         clock.tick(0.09)
-        assert await bench.sqs.mover.look() == pytest.approx(0.01)
+        assert await bench.sqs.mover.run_due_step() == pytest.approx(0.01)
         assert await ready(bench, url) == [moved]
         clock.tick(0.01)
-    await bench.sqs.mover.look()
+    await bench.sqs.mover.run_due_step()
     assert await status(bench, dead) == "COMPLETED"
 
 
@@ -309,14 +309,14 @@ async def test_the_slowest_rate_is_one_a_second(bench: Bench, clock: Clock) -> N
     await bench.die(url, *range(3))
     await start(bench, dead, rate=1)
     for moved in (1, 2):
-        await bench.sqs.mover.look()
+        await bench.sqs.mover.run_due_step()
         assert await ready(bench, url) == [moved]
-        assert await bench.sqs.mover.look() == pytest.approx(1)
+        assert await bench.sqs.mover.run_due_step() == pytest.approx(1)
         clock.tick(1)
 
 
 async def test_tasks_take_turns(bench: Bench, clock: Clock, monkeypatch: Any) -> None:
-    monkeypatch.setattr(moving, "BATCH", 1)
+    monkeypatch.setattr(message_mover, "BATCH", 1)
     bench.on(clock)
     pairs = [await bench.dead_letters() for _ in range(2)]
     for url, dead in pairs:
@@ -325,5 +325,5 @@ async def test_tasks_take_turns(bench: Bench, clock: Clock, monkeypatch: Any) ->
     for round in (1, 2, 3):
         clock.tick(0.001)
         for _ in pairs:
-            await bench.sqs.mover.look()
+            await bench.sqs.mover.run_due_step()
         assert [await ready(bench, url) for url, _ in pairs] == [[round], [round]]

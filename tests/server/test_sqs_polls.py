@@ -7,8 +7,8 @@ import threading
 from typing import Any
 from unittest.mock import patch
 
-import fairlead
-from fairlead.server.sqs import attempts
+import fairturn
+from fairturn.server.sqs.traffic import receive_attempts
 from tests.server.sqs_desk import Desk, everywhere, name_of
 
 
@@ -42,7 +42,7 @@ async def test_a_poll_wakes_for_a_message_of_another_process(desk: Desk) -> None
     url = await desk.queue()
     waiting = poll(desk, url)
     await desk.polling(url, 1)
-    async with fairlead.connect_async(desk.url) as other:
+    async with fairturn.connect_async(desk.url) as other:
         await other.queue(name_of(url)).send("from the library")
     assert await waiting == ["from the library"]
 
@@ -88,7 +88,7 @@ async def test_a_poll_wakes_when_a_group_is_unblocked_by_a_delete(desk: Desk) ->
 async def test_a_poll_wakes_when_a_group_is_unblocked_by_another_process(desk: Desk) -> None:
     url = await desk.queue(fifo=True)
     await desk.send_to(url, "g", "1", "2")
-    async with fairlead.connect_async(desk.url) as other:
+    async with fairturn.connect_async(desk.url) as other:
         [message] = await other.queue(name_of(url)).receive(1)
         waiting = poll(desk, url)
         await desk.polling(url, 1)
@@ -233,7 +233,7 @@ async def test_an_attempt_that_could_not_be_remembered_holds_nothing(desk: Desk)
         remembering.set()
         await asyncio.Event().wait()
 
-    with patch.object(attempts, "remember", remember):
+    with patch.object(receive_attempts, "remember", remember):
         client = poll(desk, url, ReceiveRequestAttemptId="a")
         await remembering.wait()
         client.cancel()
@@ -244,15 +244,15 @@ async def test_an_attempt_that_could_not_be_remembered_holds_nothing(desk: Desk)
 def _leaving_when_given(desk: Desk) -> asyncio.Future[asyncio.Task[Any]]:
     """The client to be put in here goes when a message is leased for it, before it is told."""
     polls = desk.sqs.traffic.polls
-    look = polls._look
+    receive = polls._receive
     client: asyncio.Future[asyncio.Task[Any]] = asyncio.get_running_loop().create_future()
 
-    async def looking(*args: Any) -> Any:
-        messages = await look(*args)
+    async def receiving(*args: Any) -> Any:
+        messages = await receive(*args)
         if messages and not client.result().done():
             client.result().cancel()
             await asyncio.wait([client.result()])
         return messages
 
-    polls._look = looking
+    polls._receive = receiving
     return client

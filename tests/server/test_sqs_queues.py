@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.server.sqs import book
-from fairlead.server.sqs.book import INTERNAL
+from fairturn.server.sqs import queue_cache
+from fairturn.server.sqs.queue_cache import INTERNAL
 from tests.conformance.door import Clock, unique
 from tests.server.sqs_bench import ACCOUNT, HOST, Bench, name_of, policy_to
 
@@ -45,7 +45,7 @@ async def test_a_queue_name_has_up_to_80_characters_with_its_fifo(bench: Bench) 
 
 
 async def test_unknown_queues_do_not_exist_for_any_action(bench: Bench) -> None:
-    await bench.sqs.internal()  # the server's own is there, but not for those outside
+    await bench.sqs.moves.internal()  # the server's own is there, but not for those outside
     tags = {"Tags": {"a": "b"}}
     permission = {"Label": "x", "AWSAccountIds": [ACCOUNT], "Actions": ["SendMessage"]}
     for action, given in (
@@ -162,14 +162,14 @@ async def test_who_creates_later_with_a_different_value_is_refused(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = unique()
-    real = book.Book.create
+    real = queue_cache.QueueCache.create
 
-    async def overtaken(self: book.Book, name: str, settings: Any) -> bool:
-        monkeypatch.setattr(book.Book, "create", real)
+    async def overtaken(self: queue_cache.QueueCache, name: str, settings: Any) -> bool:
+        monkeypatch.setattr(queue_cache.QueueCache, "create", real)
         await bench.another().answer(bench.ask("CreateQueue", QueueName=name))
         return await real(self, name, settings)
 
-    monkeypatch.setattr(book.Book, "create", overtaken)
+    monkeypatch.setattr(queue_cache.QueueCache, "create", overtaken)
     error = await bench.refusal("CreateQueue", QueueName=name, Attributes={"DelaySeconds": "5"})
     assert error.code == "QueueAlreadyExists"
 
@@ -222,7 +222,7 @@ async def test_a_second_purge_within_60_seconds_is_refused(bench: Bench) -> None
 async def test_delete_queue_is_effective_at_once_and_its_name_is_free(bench: Bench) -> None:
     url = await bench.queue({"DelaySeconds": "5"}, tags={"a": "b"})
     await bench.core(url).send("x")
-    await bench.sqs.book.known(name_of(url))
+    await bench.sqs.queue_cache.cached(name_of(url))
     assert await bench("DeleteQueue", QueueUrl=url) is None
     assert (await bench.refusal("DeleteQueue", QueueUrl=url)).code == MISSING
     assert (await bench.refusal("GetQueueUrl", QueueName=name_of(url))).code == MISSING
@@ -289,7 +289,7 @@ async def test_list_queues_refuses_bad_pages(bench: Bench) -> None:
 async def test_list_queues_shows_at_most_1000(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.server.sqs.limits.MAX_RESULTS", 3)
+    monkeypatch.setattr("fairturn.sqs.limits.MAX_RESULTS", 3)
     prefix = unique("list")
     urls = [await bench.queue(name=f"{prefix}-{n}") for n in range(4)]
     page = await bench("ListQueues", QueueNamePrefix=prefix)

@@ -6,9 +6,9 @@ import asyncio
 import json
 from typing import Any
 
-from fairlead.server.sqs import bodies, handles
-from fairlead.server.sqs.in_flight import Caps
-from fairlead.server.sqs.md5 import of_attributes
+from fairturn.server.sqs.traffic.inflight_limit import Caps
+from fairturn.sqs import bodies, receipt_handles
+from fairturn.sqs.md5 import of_attributes
 from tests.server.sqs_desk import START, Desk, arn_of, everywhere
 
 ALL = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"]}
@@ -44,7 +44,7 @@ async def test_system_attributes_of_a_message_on_a_standard_queue(desk: Desk) ->
     desk.clock.move(2)
     [message] = await desk.receive(url, **ALL)
     assert message["Attributes"] == {
-        "SenderId": bodies.NOBODY,
+        "SenderId": bodies.ANONYMOUS,
         "SentTimestamp": str(START * 1000),
         "ApproximateReceiveCount": "2",
         "ApproximateFirstReceiveTimestamp": str(START * 1000 + 7500),
@@ -54,7 +54,7 @@ async def test_system_attributes_of_a_message_on_a_standard_queue(desk: Desk) ->
 @everywhere()
 async def test_sender_id_is_who_sent_it(desk: Desk) -> None:
     url = await desk.queue()
-    await desk.ask("SendMessage", QueueUrl=url, MessageBody="x", by={"sender": "AIDASOMEBODY"})
+    await desk.ask("SendMessage", QueueUrl=url, MessageBody="x", sender="AIDASOMEBODY")
     [message] = await desk.receive(url, AttributeNames=["SenderId"])
     assert message["Attributes"] == {"SenderId": "AIDASOMEBODY"}
 
@@ -112,7 +112,7 @@ async def test_what_the_library_sends_is_received(desk: Desk) -> None:
     }
     got = {}
     for message in await desk.receive(url, **ALL):
-        got[handles.id_of(message["MessageId"])] = message["Body"]
+        got[receipt_handles.id_of(message["MessageId"])] = message["Body"]
         if message["Body"] == '{"a":1}':
             assert message["MessageAttributes"] == {
                 "trace": text("t"),
@@ -310,7 +310,7 @@ async def test_a_message_made_visible_by_its_receiver_dies_as_well(desk: Desk) -
 
 @everywhere()
 async def test_at_the_in_flight_cap_a_short_poll_is_over_limit(desk: Desk) -> None:
-    desk.sqs.traffic.in_flight.caps = Caps(standard=5, fifo=5)
+    desk.sqs.traffic.inflight_limit.caps = Caps(standard=5, fifo=5)
     url = await desk.queue()
     for n in range(8):
         await desk.send(url, str(n))
@@ -324,7 +324,7 @@ async def test_at_the_in_flight_cap_a_short_poll_is_over_limit(desk: Desk) -> No
 
 @everywhere()
 async def test_at_the_in_flight_cap_a_long_poll_waits_for_a_delete(desk: Desk) -> None:
-    desk.sqs.traffic.in_flight.caps = Caps(standard=1, fifo=1)
+    desk.sqs.traffic.inflight_limit.caps = Caps(standard=1, fifo=1)
     url = await desk.queue()
     await desk.send(url, "one")
     await desk.send(url, "two")
@@ -338,7 +338,7 @@ async def test_at_the_in_flight_cap_a_long_poll_waits_for_a_delete(desk: Desk) -
 
 @everywhere()
 async def test_at_the_in_flight_cap_a_fifo_queue_is_empty(desk: Desk) -> None:
-    desk.sqs.traffic.in_flight.caps = Caps(standard=9, fifo=2)
+    desk.sqs.traffic.inflight_limit.caps = Caps(standard=9, fifo=2)
     url = await desk.queue(fifo=True)
     for group in "abc":
         await desk.send_to(url, group, group)
@@ -351,7 +351,7 @@ async def test_at_the_in_flight_cap_a_fifo_queue_is_empty(desk: Desk) -> None:
 
 @everywhere(clock=True)
 async def test_visibility_that_ends_makes_room_below_the_cap(desk: Desk) -> None:
-    desk.sqs.traffic.in_flight.caps = Caps(standard=2, fifo=2)
+    desk.sqs.traffic.inflight_limit.caps = Caps(standard=2, fifo=2)
     url = await desk.queue(VisibilityTimeout=30)
     for n in range(4):
         await desk.send(url, str(n))

@@ -12,10 +12,11 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.server.sqs import errors, md5, wire
-from fairlead.server.sqs.actions import ACTIONS, ListOf, MapOf, Scalar, Structure, Type
-from fairlead.server.sqs.characters import ILLEGAL
-from tests.server.sqs_models import received, sent, to_bytes
+from fairturn.server.sqs.wire import protocols
+from fairturn.server.sqs.wire.action_table import ACTIONS, ListOf, MapOf, Scalar, Structure, Type
+from fairturn.sqs import errors, md5
+from fairturn.sqs.characters import ILLEGAL
+from tests.server.sqs_models import plain, received, sent, to_bytes
 
 PROTOCOLS = ("json", "query")
 ID = "b5293cb5-d306-4a17-9048-b263635abe42"
@@ -45,7 +46,7 @@ def values(type: Type, text: st.SearchStrategy[str], given: bool = False) -> st.
             return st.dictionaries(keys, values(type.value, text), min_size=int(given), max_size=3)
         case Structure():
             required = {
-                name: values(member.type, text, member.insisted)
+                name: values(member.type, text, member.required_on_wire)
                 for name, member in type.members.items()
                 if member.required
             }
@@ -69,12 +70,12 @@ def without_empty(value: Any) -> Any:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("action", sorted(ACTIONS))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_what_botocore_sends_is_what_we_read(
     action: str, protocol: str, data: st.DataObject
 ) -> None:
-    parameters = data.draw(values(ACTIONS[action].takes, anything))
+    parameters = data.draw(values(ACTIONS[action].input, anything))
     request = sent(protocol, action, parameters)
     assert (request.protocol, request.action) == (protocol, action)
     if protocol == "json":
@@ -85,14 +86,14 @@ def test_what_botocore_sends_is_what_we_read(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("action", sorted(ACTIONS))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_what_we_answer_is_what_botocore_reads(
     action: str, protocol: str, data: st.DataObject
 ) -> None:
-    gives = ACTIONS[action].gives
+    gives = ACTIONS[action].output
     result = None if gives is None else data.draw(values(gives, legal))
-    response = wire.render(wire.Request(protocol, action, {}, None, None), result, ID)
+    response = protocols.render(protocols.Request(protocol, action, {}), result, ID)
     parsed = received(protocol, action, response)
     metadata = parsed.pop("ResponseMetadata")
     assert parsed == without_empty(result or {})
@@ -113,8 +114,8 @@ ERRORS = [
     ("kind", "protocol"), ERRORS, ids=[f"{kind.name}-{protocol}" for kind, protocol in ERRORS]
 )
 def test_every_error_is_what_botocore_reads(kind: errors.Kind, protocol: str) -> None:
-    error = kind() if kind.usual else kind("Because of <a> & \r\n “b”.")
-    response = wire.render_error(protocol, error, ID)
+    error = kind() if kind.default else kind("Because of <a> & \r\n “b”.")
+    response = protocols.render_error(protocol, error, ID)
     parsed = received(protocol, "SendMessage", response)
     shown = parsed["Error"]
     assert response.status == kind.status
@@ -128,7 +129,7 @@ def test_every_error_is_what_botocore_reads(kind: errors.Kind, protocol: str) ->
         assert shown["Message"] == error.query_message
 
 
-def client(answers: dict[str, wire.Response], seen: list[wire.Request]) -> Any:
+def client(answers: dict[str, protocols.Response], seen: list[protocols.Request]) -> Any:
     """An unmodified boto3 client whose connection is our wire: what it sends is parsed."""
     client = boto3.client(
         "sqs",
@@ -140,20 +141,20 @@ def client(answers: dict[str, wire.Response], seen: list[wire.Request]) -> Any:
     )
 
     def answer(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
-        headers = [(to_bytes(name), to_bytes(value)) for name, value in request.headers.items()]
-        parsed = wire.parse(request.method, b"/", b"", headers, to_bytes(request.body))
+        headers = {to_bytes(name.lower()): to_bytes(text) for name, text in request.headers.items()}
+        parsed = protocols.parse(request.method, b"/", b"", headers, to_bytes(request.body))
         seen.append(parsed)
         response = answers[parsed.action]
         raw = type("Raw", (), {"stream": lambda self, **_: iter([response.body])})()
-        return AWSResponse(request.url, response.status, dict(response.headers), raw)
+        return AWSResponse(request.url, response.status, plain(response), raw)
 
     client.meta.events.register("before-send.sqs.*", answer)
     return client
 
 
 def test_boto3_raises_the_modelled_exception() -> None:
-    seen: list[wire.Request] = []
-    gone = wire.render_error("json", errors.QUEUE_DOES_NOT_EXIST(), ID)
+    seen: list[protocols.Request] = []
+    gone = protocols.render_error("json", errors.QUEUE_DOES_NOT_EXIST(), ID)
     sqs = client({"GetQueueUrl": gone}, seen)
     with pytest.raises(sqs.exceptions.QueueDoesNotExist) as caught:
         sqs.get_queue_url(QueueName="orders")
@@ -167,13 +168,13 @@ def test_boto3_raises_the_modelled_exception() -> None:
 
 
 def test_boto3_shows_a_refused_batch_entry() -> None:
-    request = wire.Request("json", "SendMessageBatch", {}, None, None)
+    request = protocols.Request("json", "SendMessageBatch", {})
     refused = errors.INVALID_MESSAGE_CONTENTS()
     result = {
         "Successful": [{"Id": "a", "MessageId": "1", "MD5OfMessageBody": md5.of_body("x")}],
         "Failed": [refused.entry("b")],
     }
-    sqs = client({"SendMessageBatch": wire.render(request, result, ID)}, [])
+    sqs = client({"SendMessageBatch": protocols.render(request, result, ID)}, [])
     got = sqs.send_message_batch(
         QueueUrl="http://localhost:9324/1/orders",
         Entries=[{"Id": "a", "MessageBody": "x"}, {"Id": "b", "MessageBody": "\x01"}],
@@ -189,7 +190,7 @@ def test_boto3_shows_a_refused_batch_entry() -> None:
 
 
 def test_boto3_shows_a_code_that_is_no_shape_of_the_model() -> None:
-    refused = wire.render_error("json", errors.missing("MessageBody"), ID)
+    refused = protocols.render_error("json", errors.missing("MessageBody"), ID)
     sqs = client({"SendMessage": refused}, [])
     with pytest.raises(ClientError) as caught:
         sqs.send_message(QueueUrl="http://localhost:9324/1/orders", MessageBody="x")

@@ -7,8 +7,8 @@ import hashlib
 import json
 from typing import Any
 
-from fairlead import Policy
-from fairlead.server.sqs import handles
+from fairturn import Policy
+from fairturn.sqs import receipt_handles
 from tests.server.sqs_desk import Desk, everywhere, name_of
 
 MIB = 1024 * 1024
@@ -66,10 +66,10 @@ async def test_a_trace_header_is_a_system_attribute_with_an_md5_of_its_own(desk:
 async def test_the_header_x_amzn_trace_id_becomes_aws_trace_header(desk: Desk) -> None:
     url = await desk.queue()
     given = {"QueueUrl": url, "MessageBody": "x"}
-    sent = await desk.ask("SendMessage", by={"trace": "Root=1"}, **given)
+    sent = await desk.ask("SendMessage", trace="Root=1", **given)
     assert "MD5OfMessageSystemAttributes" not in sent
     own = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=2"}}
-    await desk.ask("SendMessage", by={"trace": "Root=1"}, MessageSystemAttributes=own, **given)
+    await desk.ask("SendMessage", trace="Root=1", MessageSystemAttributes=own, **given)
     found = await desk.receive(url, MessageSystemAttributeNames=["AWSTraceHeader"])
     assert {m["Attributes"]["AWSTraceHeader"] for m in found} == {"Root=1", "Root=2"}
 
@@ -330,7 +330,7 @@ async def test_one_senders_mistake_is_not_anothers(desk: Desk) -> None:
 async def test_a_message_id_is_the_cores_id(desk: Desk) -> None:
     url = await desk.queue()
     sent = await desk.send(url, json.dumps({"a": 1}))
-    id = handles.id_of(sent["MessageId"])
+    id = receipt_handles.id_of(sent["MessageId"])
     assert id is not None
     message = await desk.db.queue(name_of(url)).get(id=id)
     assert message is not None

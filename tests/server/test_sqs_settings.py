@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.server.sqs import redrive, settings
+from fairturn.server.sqs import attribute_rules, redrive
+from fairturn.sqs import limits
 from tests.server.sqs_asking import refusal
 
 ARN = "arn:aws:sqs:eu-west-1:123456789012:dead"
@@ -29,9 +30,9 @@ ARN = "arn:aws:sqs:eu-west-1:123456789012:dead"
 )
 def test_values_of_attributes(name: str, fine: list[str], refused: list[str]) -> None:
     for value in fine:
-        settings.attributes({name: value}, fifo=False)
+        attribute_rules.attributes({name: value}, fifo=False)
     for value in refused:
-        error = refusal(settings.attributes, {name: value}, fifo=False)
+        error = refusal(attribute_rules.attributes, {name: value}, fifo=False)
         assert error.code == "InvalidAttributeValue"
         assert error.message == f"Invalid value for the parameter {name}."
 
@@ -47,52 +48,57 @@ def test_values_of_attributes(name: str, fine: list[str], refused: list[str]) ->
 )
 def test_attributes_of_fifo_queues(name: str, fine: list[str], refused: list[str]) -> None:
     for value in fine:
-        settings.attributes({name: value}, fifo=True)
-        error = refusal(settings.attributes, {name: value}, fifo=False)
+        attribute_rules.attributes({name: value}, fifo=True)
+        error = refusal(attribute_rules.attributes, {name: value}, fifo=False)
         assert (error.code, error.message) == ("InvalidAttributeName", f"Unknown Attribute {name}.")
     for value in refused:
         assert (
-            refusal(settings.attributes, {name: value}, fifo=True).code == "InvalidAttributeValue"
+            refusal(attribute_rules.attributes, {name: value}, fifo=True).code
+            == "InvalidAttributeValue"
         )
 
 
 @pytest.mark.parametrize("name", ["Foo", "", "All", "QueueArn", "ApproximateNumberOfMessages"])
 def test_attributes_that_cannot_be_set(name: str) -> None:
-    error = refusal(settings.attributes, {name: "1"}, fifo=False)
+    error = refusal(attribute_rules.attributes, {name: "1"}, fifo=False)
     assert (error.code, error.message) == ("InvalidAttributeName", f"Unknown Attribute {name}.")
 
 
-def test_bounds_can_be_wider() -> None:
-    bounds = {"DelaySeconds": (0, 10**8)}
-    settings.attributes({"DelaySeconds": "100000000"}, fifo=False, bounds=bounds)
-    error = refusal(settings.attributes, {"DelaySeconds": "100000001"}, False, bounds)
-    assert error.code == "InvalidAttributeValue"
+@pytest.mark.parametrize("name", ["DelaySeconds", "MessageRetentionPeriod", "VisibilityTimeout"])
+def test_times_can_be_extended(name: str) -> None:
+    attribute_rules.attributes({name: str(limits.YEARS)}, fifo=False, extended=True)
+    for value, extended in ((str(limits.YEARS), False), (str(limits.YEARS + 1), True)):
+        error = refusal(attribute_rules.attributes, {name: value}, False, extended)
+        assert error.code == "InvalidAttributeValue"
 
 
 def test_one_kind_of_encryption_at_a_time() -> None:
     both = {"KmsMasterKeyId": "k", "SqsManagedSseEnabled": "true"}
-    assert refusal(settings.attributes, both, fifo=False).code == "InvalidAttributeName"
-    settings.attributes(both | {"SqsManagedSseEnabled": "false"}, fifo=False)
+    assert refusal(attribute_rules.attributes, both, fifo=False).code == "InvalidAttributeName"
+    attribute_rules.attributes(both | {"SqsManagedSseEnabled": "false"}, fifo=False)
 
 
 def test_what_is_asked_of_a_queue() -> None:
-    assert settings.asked_of_queue([]) == set()
-    assert settings.asked_of_queue(["QueueArn", "Policy"]) == {"QueueArn", "Policy"}
-    assert settings.asked_of_queue(["All"]) == settings.SETTABLE | settings.COUNTERS
-    error = refusal(settings.asked_of_queue, ["QueueArn", "Foo"])
+    assert attribute_rules.asked_of_queue([]) == set()
+    assert attribute_rules.asked_of_queue(["QueueArn", "Policy"]) == {"QueueArn", "Policy"}
+    assert (
+        attribute_rules.asked_of_queue(["All"])
+        == attribute_rules.SETTABLE | attribute_rules.COUNTERS
+    )
+    error = refusal(attribute_rules.asked_of_queue, ["QueueArn", "Foo"])
     assert (error.code, error.message) == ("InvalidAttributeName", "Unknown Attribute Foo.")
 
 
 def test_what_is_asked_of_a_message_is_the_union_of_both_parameters() -> None:
-    assert settings.asked_of_message(["SenderId"], ["SentTimestamp"]) == {
+    assert attribute_rules.asked_of_message(["SenderId"], ["SentTimestamp"]) == {
         "SenderId",
         "SentTimestamp",
     }
     for old, new in ((["All"], []), ([], ["All"]), ([], ["ALL"])):
-        assert settings.asked_of_message(old, new) == settings.SYSTEM_ATTRIBUTES
-    assert settings.asked_of_message(["Policy"], []) == set()
-    assert refusal(settings.asked_of_message, ["Foo"], []).code == "InvalidAttributeName"
-    assert refusal(settings.asked_of_message, [], ["Policy"]).code == "InvalidAttributeName"
+        assert attribute_rules.asked_of_message(old, new) == attribute_rules.SYSTEM_ATTRIBUTES
+    assert attribute_rules.asked_of_message(["Policy"], []) == set()
+    assert refusal(attribute_rules.asked_of_message, ["Foo"], []).code == "InvalidAttributeName"
+    assert refusal(attribute_rules.asked_of_message, [], ["Policy"]).code == "InvalidAttributeName"
 
 
 # --- dead letters ---
@@ -100,7 +106,7 @@ def test_what_is_asked_of_a_message_is_the_union_of_both_parameters() -> None:
 
 def test_a_redrive_policy() -> None:
     text = f'{{ "deadLetterTargetArn":"{ARN}", "maxReceiveCount": 5 }}'
-    assert redrive.policy(text) == redrive.RedrivePolicy(ARN, 5, text)
+    assert redrive.policy(text) == redrive.RedrivePolicy("dead", 5, text)
     assert redrive.policy("") is None
 
 
@@ -136,7 +142,7 @@ def test_a_redrive_policy_that_is_none(policy: Any, reason: str) -> None:
     text = policy if isinstance(policy, str) else json.dumps(policy)
     for error in (
         refusal(redrive.policy, text),
-        refusal(settings.attributes, {"RedrivePolicy": text}, fifo=False),
+        refusal(attribute_rules.attributes, {"RedrivePolicy": text}, fifo=False),
     ):
         assert error.code == "InvalidParameterValue"
         start = f"Value {text} for parameter RedrivePolicy is invalid. Reason: "
@@ -174,7 +180,7 @@ def test_an_allowance_that_is_none(policy: Any) -> None:
     text = policy if isinstance(policy, str) else json.dumps(policy)
     for error in (
         refusal(redrive.allowance, text),
-        refusal(settings.attributes, {"RedriveAllowPolicy": text}, fifo=False),
+        refusal(attribute_rules.attributes, {"RedriveAllowPolicy": text}, fifo=False),
     ):
         assert error.code == "InvalidParameterValue"
         assert "RedriveAllowPolicy" in error.message
@@ -191,38 +197,42 @@ def test_the_queue_that_an_arn_means() -> None:
 
 
 def test_tags() -> None:
-    settings.tags({"a": "", "A": "x" * 256, "k" * 128: "v"})
-    settings.tag_keys(["never", "set"])
-    settings.tag_count("orders", 50)
+    attribute_rules.tags({"a": "", "A": "x" * 256, "k" * 128: "v"})
+    attribute_rules.tag_keys(["never", "set"])
+    attribute_rules.tag_count("orders", 50)
     for call, given in (
-        (settings.tags, {"": "v"}),
-        (settings.tags, {"k" * 129: "v"}),
-        (settings.tags, {"k": "x" * 257}),
-        (settings.tag_keys, []),
-        (settings.tag_keys, [""]),
+        (attribute_rules.tags, {"": "v"}),
+        (attribute_rules.tags, {"k" * 129: "v"}),
+        (attribute_rules.tags, {"k": "x" * 257}),
+        (attribute_rules.tag_keys, []),
+        (attribute_rules.tag_keys, [""]),
     ):
         assert refusal(call, given).code == "InvalidParameterValue"
     assert (
-        refusal(settings.tag_count, "orders", 51).message == "Too many tags added for queue orders."
+        refusal(attribute_rules.tag_count, "orders", 51).message
+        == "Too many tags added for queue orders."
     )
 
 
 def test_permissions() -> None:
     account = "123456789012"
-    settings.permission("label-1", [account], ["SendMessage", "*"])
+    attribute_rules.permission("label-1", [account], ["SendMessage", "*"])
     seven = ["SendMessage"] * 7
-    settings.permission("l", [account], seven)
-    over = refusal(settings.permission, "l", [account], [*seven, "*"])
+    attribute_rules.permission("l", [account], seven)
+    over = refusal(attribute_rules.permission, "l", [account], [*seven, "*"])
     assert (over.code, over.status) == ("OverLimit", 403)
     assert over.message == "8 Actions were found, maximum allowed is 7."
     for action in ("CreateQueue", "Foo", "SQS:SendMessage"):
-        error = refusal(settings.permission, "l", [account], [action])
+        error = refusal(attribute_rules.permission, "l", [account], [action])
         assert error.message == (
             f"Value SQS:{action} for parameter ActionName is invalid. Reason: Only the queue owner "
             "is allowed to invoke this action."
         )
     for accounts in ([], ["x"], [account, "1"]):
-        error = refusal(settings.permission, "l", accounts, ["*"])
+        error = refusal(attribute_rules.permission, "l", accounts, ["*"])
         assert "parameter PrincipalId is invalid. Reason: Unable to verify." in error.message
     for label in ("a b", "x" * 81):
-        assert "parameter Label" in refusal(settings.permission, label, [account], ["*"]).message
+        assert (
+            "parameter Label"
+            in refusal(attribute_rules.permission, label, [account], ["*"]).message
+        )

@@ -2,7 +2,7 @@
 
 Whatever is sent: no status of 500 and more, no traceback in the log, exactly one answer to what is
 HTTP at all, and no memory, file or connection that stays. `make fuzz` takes ten minutes
-(FAIRLEAD_FUZZ=600 seconds, shared by the databases), `make test` a few seconds.
+(FAIRTURN_FUZZ=600 seconds, shared by the databases), `make test` a few seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-import fairlead
+import fairturn
 from tests import servers
 from tests.server.conftest import BACKENDS
 from tests.server.fuzz_harm import spoil_bytes
@@ -30,8 +30,8 @@ from tests.server.fuzz_target import Target, target
 from tests.server.http_doors import Client, Reply, call, get
 from tests.server.signing import FORM, KEY, TARGET, sign
 
-FULL = "FAIRLEAD_FUZZ" in os.environ
-LASTING = float(os.environ.get("FAIRLEAD_FUZZ", "4.5")) / len(BACKENDS)
+FULL = "FAIRTURN_FUZZ" in os.environ
+LASTING = float(os.environ.get("FAIRTURN_FUZZ", "4.5")) / len(BACKENDS)
 WORKERS = 16
 PATIENCE = 60.0  # for the answer to what is sound
 GLANCE = 0.2  # for an answer to what may have none
@@ -174,7 +174,7 @@ async def quiet(server: Target) -> None:
             page = (await ask(server, get("/metrics"))).body.decode()
             numbers = dict(line.rsplit(" ", 1) for line in page.splitlines() if line[0] != "#")
             polls, connections = (
-                numbers[f"fairlead_sqs_open_{it}"] for it in ("polls", "connections")
+                numbers[f"fairturn_sqs_open_{it}"] for it in ("polls", "connections")
             )
             if (float(polls), float(connections)) == (0, 1):
                 return
@@ -184,7 +184,7 @@ async def quiet(server: Target) -> None:
 async def prepared(server: Target) -> Stock:
     for name in QUEUES:
         fifo = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
-        tags = {"fairlead:extended": "true"} if name == "wide" else {}
+        tags = {"fairturn:extended": "true"} if name == "wide" else {}
         given = {"QueueName": name, "Attributes": fifo if name.endswith(".fifo") else {}}
         await ask(server, call("CreateQueue", {**given, "tags": tags}))
     return Stock(server.url)
@@ -251,7 +251,7 @@ def database(backend: str, tmp_path: Path) -> str:
     if backend == "sqlite":
         return f"sqlite:///{tmp_path}/fuzz.db"
     url = (servers.postgres_url if backend == "postgresql" else servers.mysql_url)("fuzz")
-    with fairlead.connect(url) as db:
+    with fairturn.connect(url) as db:
         db.migrate()
     return url
 

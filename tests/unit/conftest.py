@@ -22,7 +22,7 @@ class Ran(NamedTuple):
         return json.loads(self.out)
 
 
-Fairlead = Callable[..., Ran]
+Fairturn = Callable[..., Ran]
 
 
 @pytest.fixture
@@ -31,11 +31,11 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def cli(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Fairlead:
+def cli(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Fairturn:
     """Run one command in this process, on a database of its own."""
-    from fairlead.cli.app import run  # here: the other unit tests do not need the command line
+    from fairturn.cli.app import run  # here: the other unit tests do not need the command line
 
-    monkeypatch.setenv("FAIRLEAD_URL", url)
+    monkeypatch.setenv("FAIRTURN_URL", url)
 
     def call(*arguments: str | int, stdin: bytes = b"") -> Ran:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
@@ -47,6 +47,6 @@ def cli(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def emails(cli: Fairlead) -> Fairlead:
+def emails(cli: Fairturn) -> Fairturn:
     assert cli("queue", "create", "emails").code == 0
     return cli

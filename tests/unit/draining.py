@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead.testing import Drained, use
+import fairturn
+from fairturn.testing import Drained, use
 
 NOWHERE = "sqlite:////nowhere/at/all.db"  # opening it would fail
 
 
-def drain_both(app: fairlead.App, send: Callable[[], Any], **options: Any) -> list[Drained]:
+def drain_both(app: fairturn.App, send: Callable[[], Any], **options: Any) -> list[Drained]:
     """By drain() and by drain_async(), each in a block of its own."""
     with use(app) as test:
         send()
@@ -30,7 +30,7 @@ def drain_both(app: fairlead.App, send: Callable[[], Any], **options: Any) -> li
 
 
 def raised_by_both(
-    app: fairlead.App, send: Callable[[], Any], kind: type[BaseException], **options: Any
+    app: fairturn.App, send: Callable[[], Any], kind: type[BaseException], **options: Any
 ) -> None:
     with use(app) as test:
         send()

@@ -1,4 +1,4 @@
-"""Worker programs for the tests: an application in a directory, and ``fairlead worker`` on it."""
+"""Worker programs for the tests: an application in a directory, and ``fairturn worker`` on it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import fairlead
+import fairturn
 
 SECONDS = 60.0  # for anything to happen, on a busy machine
-PROGRAM = [sys.executable, "-m", "fairlead"]
+PROGRAM = [sys.executable, "-m", "fairturn"]
 APP = """
 import asyncio, os, pathlib, time
-import fairlead
+import fairturn
 
-app = fairlead.App({url!r})
+app = fairturn.App({url!r})
 VERSION = 1
 
 
@@ -60,7 +60,7 @@ def apart() -> None:
 
 @app.task(queue="emails")
 def giveup() -> None:
-    raise fairlead.GiveUp("never")
+    raise fairturn.GiveUp("never")
 
 
 @app.task(queue="emails", retry=False)
@@ -93,15 +93,15 @@ class Home:
         new.replace(self.path / "shop.py")
 
     def send(self, task: str, **arguments: Any) -> int:
-        with fairlead.connect(self.url) as db:
+        with fairturn.connect(self.url) as db:
             return db.queue("emails").send(arguments, type=task).id
 
-    def stats(self) -> fairlead.Stats:
-        with fairlead.connect(self.url) as db:
+    def stats(self) -> fairturn.Stats:
+        with fairturn.connect(self.url) as db:
             return db.queue("emails").stats()
 
-    def permits(self) -> list[fairlead.PermitStatus]:
-        with fairlead.connect(self.url) as db:
+    def permits(self) -> list[fairturn.PermitStatus]:
+        with fairturn.connect(self.url) as db:
             return db.permits()
 
     def noted(self, text: str) -> bool:
@@ -118,7 +118,7 @@ class Home:
 
 
 class Program:
-    """A running ``fairlead worker``, whose log is read as it comes."""
+    """A running ``fairturn worker``, whose log is read as it comes."""
 
     def __init__(self, home: Home, *arguments: str) -> None:
         self.child = subprocess.Popen(

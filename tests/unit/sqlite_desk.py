@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.backends.base import Memory, Receive
-from fairlead.backends.sqlite import SqliteBackend
-from fairlead.backends.sqlite.common import SQL
-from fairlead.drivers.sqlite import SqliteDriver, connect
-from fairlead.run import run
+from fairturn.backends.base import ConsumerState, Receive
+from fairturn.backends.sqlite import SqliteBackend
+from fairturn.backends.sqlite.common import SQL
+from fairturn.core.rows import SendRow
+from fairturn.core.settings import Policy, policy_row
+from fairturn.drivers.run import run
+from fairturn.drivers.sqlite import SqliteDriver, connect
 
 BACKEND = SqliteBackend()
 NOW = 1_700_000_000_000_000
@@ -54,52 +56,31 @@ class Db(Desk):
 
     def __init__(self, **columns: Any) -> None:
         super().__init__(**columns)
-        self.memory = Memory()
+        self.consumer = ConsumerState()
 
-    def send(self, *items: tuple[Any, ...], now: int | None = NOW) -> list[tuple[int, str]]:
+    def send(self, *items: SendRow, now: int | None = NOW) -> list[tuple[int, str]]:
         return self.do(BACKEND.send("q", items, now))
 
     def receive(self, n: int, now: int | None = NOW, **args: Any) -> Any:
-        return self.do(BACKEND.receive("q", Receive(n, **args), self.memory, now))
+        return self.do(BACKEND.receive("q", Receive(n, **args), self.consumer, now))
 
     def channels_of(self, n: int, **args: Any) -> list[str]:
-        return [row[1] for row in self.receive(n, **args).rows]
+        return [row.channel for row in self.receive(n, **args).rows]
 
     def policy(self, channel: str, **columns: Any) -> None:
-        defaults = {"burst": 1, "weight": 1, "paused": 0, "ordered": 0}
-        names = "max_concurrency rate_count rate_period_us burst weight paused ordered max_size"
-        row = tuple({**defaults, **columns}.get(name) for name in names.split())
+        row = policy_row(Policy())._replace(**columns)
         self.do(BACKEND.policy_set("q", channel, row, NOW))
 
 
-def item(channel: str = "", body: bytes = b"", **k: Any) -> tuple[Any, ...]:
-    return (
-        channel,
-        body,
-        0,
-        -k.get("priority", 0),
-        k.get("due"),
-        k.get("delay", 0),
-        k.get("key"),
-        k.get("on_conflict", "e"),
-        k.get("version", 0),
-        k.get("type"),
-        k.get("headers"),
-        k.get("lease"),
-        k.get("max_attempts"),
-        k.get("expires"),
-        k.get("max_wait"),
-        k.get("group"),
-        None,
-        None,
-    )
+def item(channel: str = "", body: bytes = b"", **more: Any) -> SendRow:
+    return SendRow(channel, body, 0, **more)
 
 
 def plan(db: Desk, name: str) -> str:
     text = SQL.statements[name]
     numbers = [int(n) for n in re.findall(r"\?(\d+)", text)]
     rows = db.driver.execute(f"EXPLAIN QUERY PLAN {text}", [None] * max(numbers, default=0))
-    return "\n".join(row[3] for row in rows)
+    return "\n".join(detail for _, _, _, detail in rows)
 
 
 @pytest.fixture

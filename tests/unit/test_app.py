@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import InvalidArgument
-from fairlead.tasks.importing import importing
+import fairturn
+from fairturn import InvalidArgument
+from fairturn.tasks.import_guard import importing
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def url(tmp_path: Path) -> str:
 
 def declare(url: str, schedules: list[str], **options: Any) -> list[str]:
     """Start an app that declares these schedules; the names of those that are stored then."""
-    app = fairlead.App(url, **options)
+    app = fairturn.App(url, **options)
 
     @app.task
     def work() -> None: ...
@@ -49,7 +49,7 @@ def test_an_app_with_a_name_removes_what_it_no_longer_declares(
     declare(url, ["others"], name="b")
     assert declare(url, ["one", "two"], name="a") == ["one", "others", "two"]
     assert declare(url, ["two"], name="a") == ["others", "two"]
-    assert "schedule one is no longer in app a: removed" in caplog.messages
+    assert "removed schedule one: app a no longer declares it" in caplog.messages
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_an_app_with_a_name_removes_what_it_no_longer_declares(
     ],
 )
 def test_a_schedule_is_checked_where_it_is_written(url: str, when: Any, text: str) -> None:
-    app = fairlead.App(url)
+    app = fairturn.App(url)
 
     @app.task
     def work() -> None: ...
@@ -73,7 +73,7 @@ def test_a_schedule_is_checked_where_it_is_written(url: str, when: Any, text: st
 
 
 def test_run_is_refused_while_the_module_is_imported(url: str) -> None:
-    app = fairlead.App(url)
+    app = fairturn.App(url)
     token = importing.set(True)
     try:
         with pytest.raises(InvalidArgument, match="if __name__ =="):
@@ -85,7 +85,7 @@ def test_run_is_refused_while_the_module_is_imported(url: str) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"ques": "x"}, "a task has no option 'ques'; there are name, queue, "),
+        ({"ques": "x"}, "a task has no option 'ques'; its options are name, queue, "),
         ({"timeout": "5s"}, "work: timeout must be seconds, not '5s'"),
     ],
 )
@@ -93,33 +93,33 @@ def test_options_that_do_not_exist(url: str, options: Any, text: str) -> None:
     def work() -> None: ...
 
     with pytest.raises(InvalidArgument, match=text):
-        fairlead.App(url).task(**options)(work)
+        fairturn.App(url).task(**options)(work)
 
 
 def test_a_context_without_annotation(url: str) -> None:
     def work(ctx, x: int) -> None: ...
 
-    with pytest.raises(InvalidArgument, match=r"work\(ctx\): annotate it: ctx: fairlead.Context"):
-        fairlead.App(url).task(work)
+    with pytest.raises(InvalidArgument, match=r"work\(ctx\): annotate it: ctx: fairturn.Context"):
+        fairturn.App(url).task(work)
 
 
 def test_a_lambda_needs_a_name(url: str) -> None:
     with pytest.raises(InvalidArgument, match="a lambda has no name"):
-        fairlead.App(url).task(lambda: None)
+        fairturn.App(url).task(lambda: None)
 
 
 def test_a_channel_that_does_not_take_all_arguments(url: str) -> None:
-    app = fairlead.App(url)
+    app = fairturn.App(url)
 
     @app.task(channel=lambda tenant: tenant)
     def work(tenant: str, x: int) -> None: ...
 
-    with pytest.raises(InvalidArgument, match=r"work: its channel is made from all .*\*\*_"):
+    with pytest.raises(InvalidArgument, match=r"work: the function for its channel .*\*\*_"):
         work.send("a", 1)
 
 
 def test_the_first_send_makes_the_queue(url: str) -> None:
-    app = fairlead.App(url)
+    app = fairturn.App(url)
 
     @app.task(queue="new")
     def work() -> None: ...

@@ -1,4 +1,4 @@
-"""operations/check.py: names, numbers, durations, moments, rates, payloads."""
+"""core/check.py: names, numbers, durations, moments, rates, payloads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fairlead
-from fairlead import InvalidArgument, InvalidBody, InvalidName, Sent, limits
-from fairlead.operations import check
-from fairlead.values import EPOCH
+import fairturn
+from fairturn import InvalidArgument, InvalidBody, InvalidName, Sent
+from fairturn.core import check, limits
+from fairturn.core.values import EPOCH
 
 # --- names --------------------------------------------------------------------------------------
 
@@ -319,12 +319,12 @@ def test_exceptions_by_class_and_message():
 
 def test_a_fresh_users_mistakes() -> None:
     """Each was met by somebody who used it for the first time, and raised something obscure."""
-    db = fairlead.connect("sqlite://")
+    db = fairturn.connect("sqlite://")
     queue = db.queue("q")
     refused: list[Callable[[], object]] = [
-        lambda: fairlead.connect(None),  # type: ignore[arg-type]
-        lambda: fairlead.connect("postgresql+psycopg://localhost/x"),
-        lambda: fairlead.connect("sqlite:///x.db?mode=ro"),
+        lambda: fairturn.connect(None),  # type: ignore[arg-type]
+        lambda: fairturn.connect("postgresql+psycopg://localhost/x"),
+        lambda: fairturn.connect("sqlite:///x.db?mode=ro"),
         lambda: queue.create(policy={"max_concurrency": 1}),  # type: ignore[arg-type]
         lambda: queue.channel("c").set_policy(paused="no"),  # type: ignore[arg-type]
         lambda: queue.ack("x"),  # type: ignore[arg-type]
@@ -335,13 +335,13 @@ def test_a_fresh_users_mistakes() -> None:
         lambda: db.permit(ttl=0),
     ]
     for mistake in refused:
-        with pytest.raises(fairlead.InvalidArgument):
+        with pytest.raises(fairturn.InvalidArgument):
             mistake()
     db.close()
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
-    db = fairlead.connect(f"sqlite:///{tmp_path}/missing/x.db")
-    with pytest.raises(fairlead.DatabaseUnavailable, match="directory"):
+    db = fairturn.connect(f"sqlite:///{tmp_path}/missing/x.db")
+    with pytest.raises(fairturn.DatabaseUnavailable, match="directory"):
         db.queues()
     db.close()

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead.cli.app import app
-from tests.unit.conftest import Fairlead
+import fairturn
+from fairturn.cli.app import app
+from tests.unit.conftest import Fairturn
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "cli.md"
@@ -35,11 +35,11 @@ def commands(of: Any = app, words: tuple[str, ...] = ()) -> list[tuple[str, ...]
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
-def test_help_is_short_and_has_an_example(words: tuple[str, ...], cli: Fairlead) -> None:
+def test_help_is_short_and_has_an_example(words: tuple[str, ...], cli: Fairturn) -> None:
     ran = cli(*words, "--help")
     assert ran.code == 0
     shown = "lease ack" if words == ("ack",) else " ".join(words)  # one command, two places
-    assert f"Example: fairlead {shown}" in re.sub(r"\s+", " ", ran.out)
+    assert f"Example: fairturn {shown}" in re.sub(r"\s+", " ", ran.out)
     assert "--db" in ran.out
     assert "--json" in ran.out
     assert len(ran.out.splitlines()) < 45
@@ -47,27 +47,27 @@ def test_help_is_short_and_has_an_example(words: tuple[str, ...], cli: Fairlead)
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_every_command_is_on_the_page(words: tuple[str, ...]) -> None:
-    assert f"fairlead {' '.join(words)}" in PAGE.read_text()
+    assert f"fairturn {' '.join(words)}" in PAGE.read_text()
 
 
-def test_every_option_on_the_page_exists(cli: Fairlead) -> None:
+def test_every_option_on_the_page_exists(cli: Fairturn) -> None:
     helps = " ".join(cli(*words, "--help").out for words in commands()) + cli("--help").out
     for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE.read_text())):
         assert option in helps, f"{option} is on the page, but no command has it"
 
 
-def test_bare_command_shows_help(cli: Fairlead) -> None:
+def test_bare_command_shows_help(cli: Fairturn) -> None:
     ran = cli()
     assert ran.code == 0
-    assert "Usage: fairlead COMMAND" in ran.out
+    assert "Usage: fairturn COMMAND" in ran.out
 
 
-def test_version(cli: Fairlead) -> None:
-    assert cli("--version").out.strip() == fairlead.__version__
+def test_version(cli: Fairturn) -> None:
+    assert cli("--version").out.strip() == fairturn.__version__
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:
-    code = "import sys; sys.modules['cyclopts'] = None\nfrom fairlead.cli import main\nmain()"
+    code = "import sys; sys.modules['cyclopts'] = None\nfrom fairturn.cli import main\nmain()"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.returncode == 1
     assert "Traceback" not in ran.stderr
@@ -77,27 +77,27 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     assert "pip install '.[cli]'" in ran.stderr
 
 
-def test_python_m_fairlead(url: str) -> None:
-    command = [sys.executable, "-m", "fairlead", "queue", "create", "emails", "--db", url]
+def test_python_m_fairturn(url: str) -> None:
+    command = [sys.executable, "-m", "fairturn", "queue", "create", "emails", "--db", url]
     ran = subprocess.run(command, capture_output=True, text=True)
     assert (ran.returncode, ran.stdout) == (0, "queue 'emails' created\n")
 
 
-def test_the_demo_does_not_claim_the_environment(cli: Fairlead) -> None:
+def test_the_demo_does_not_claim_the_environment(cli: Fairturn) -> None:
     text = re.sub(r"[\s│]+", " ", cli("demo", "--help").out)
-    assert "never touches the database of $FAIRLEAD_URL" in text
+    assert "never touches the database of $FAIRTURN_URL" in text
     assert "(demo: always a new file)" in text
 
 
 # --- migrate ------------------------------------------------------------------------------------
 
 
-def test_migrate(cli: Fairlead) -> None:
+def test_migrate(cli: Fairturn) -> None:
     assert "up to date" in cli("migrate").out
     assert cli("migrate", "--json").json == {"applied": []}
 
 
-def test_migrate_sql_touches_no_database(cli: Fairlead, tmp_path: Path) -> None:
+def test_migrate_sql_touches_no_database(cli: Fairturn, tmp_path: Path) -> None:
     ran = cli("migrate", "--sql")
     assert "CREATE TABLE" in ran.out
     names = [one["name"] for one in cli("migrate", "--sql", "--json").json]
@@ -106,18 +106,18 @@ def test_migrate_sql_touches_no_database(cli: Fairlead, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgresql", "mysql"])
-def test_migrate_sql_of_every_dialect(dialect: str, cli: Fairlead) -> None:
+def test_migrate_sql_of_every_dialect(dialect: str, cli: Fairturn) -> None:
     assert "CREATE TABLE" in cli("migrate", "--sql", "--dialect", dialect).out
 
 
-def test_dialect_belongs_to_sql(cli: Fairlead) -> None:
+def test_dialect_belongs_to_sql(cli: Fairturn) -> None:
     assert cli("migrate", "--dialect", "mysql").code == 2
 
 
 # --- queue --------------------------------------------------------------------------------------
 
 
-def test_create_takes_every_setting(cli: Fairlead) -> None:
+def test_create_takes_every_setting(cli: Fairturn) -> None:
     options = "--lease 1m --max-attempts 8 --backoff 1s:2:1h --retention 2h --dead-retention 7d"
     options += (
         " --dead-letter graves --max-body 1MiB --expires 1h30m --max-concurrency 5 --rate 9/s"
@@ -142,15 +142,15 @@ def test_create_takes_every_setting(cli: Fairlead) -> None:
     assert "9/s" in shown
 
 
-def test_create_twice_changes_nothing_and_says_so(emails: Fairlead) -> None:
+def test_create_twice_changes_nothing_and_says_so(emails: Fairturn) -> None:
     ran = emails("queue", "create", "emails", "--lease", "5")
     assert ran.code == 0
     assert "exists" in ran.out
-    assert "fairlead queue set emails" in ran.out
+    assert "fairturn queue set emails" in ran.out
     assert emails("queue", "show", "emails", "--json").json["lease"] == 30
 
 
-def test_set_changes_only_what_is_named(emails: Fairlead) -> None:
+def test_set_changes_only_what_is_named(emails: Fairturn) -> None:
     emails("queue", "set", "emails", "--max-concurrency", "3", "--rate", "5/s", "--burst", "7")
     emails("queue", "set", "emails", "--expires", "1h", "--dead-letter", "graves")
     settings = emails(
@@ -163,15 +163,17 @@ def test_set_changes_only_what_is_named(emails: Fairlead) -> None:
     assert settings["dead_letter"] == "graves"
 
 
-def test_set_without_a_setting_is_a_usage_error(emails: Fairlead) -> None:
+def test_set_without_a_setting_is_a_usage_error(emails: Fairturn) -> None:
     ran = emails("queue", "set", "emails")
     assert ran.code == 2
     assert "nothing to set" in ran.err
 
 
-def test_list(cli: Fairlead) -> None:
+def test_list(cli: Fairturn) -> None:
     cli("migrate")
-    assert "fairlead queue create" in cli("queue", "list").out
+    ran = cli("queue", "list")
+    assert ran.out == ""
+    assert "fairturn queue create" in ran.err
     cli("queue", "create", "b")
     cli("queue", "create", "a")
     cli("send", "a", "1")
@@ -184,17 +186,17 @@ def test_list(cli: Fairlead) -> None:
     assert "paused" in cli("queue", "list").out
 
 
-def test_pause_and_resume(emails: Fairlead) -> None:
+def test_pause_and_resume(emails: Fairturn) -> None:
     emails("send", "emails", "1")
     assert "resume" in emails("queue", "pause", "emails").out
     assert emails("receive", "emails").out == ""
-    assert "fairlead queue resume emails" in emails("explain", "emails", "1").out
+    assert "fairturn queue resume emails" in emails("explain", "emails", "1").out
     assert emails("queue", "resume", "emails").code == 0
     assert emails("receive", "emails").out
 
 
 @pytest.mark.parametrize("command", ["purge", "drop"])
-def test_what_destroys_needs_yes(command: str, emails: Fairlead) -> None:
+def test_what_destroys_needs_yes(command: str, emails: Fairturn) -> None:
     emails("send", "emails", "1")
     ran = emails("queue", command, "emails")
     assert ran.code == 2
@@ -207,7 +209,7 @@ def test_what_destroys_needs_yes(command: str, emails: Fairlead) -> None:
         assert emails("queue", "list", "--json").json == []
 
 
-def test_what_destroys_nothing_needs_no_yes(emails: Fairlead) -> None:
+def test_what_destroys_nothing_needs_no_yes(emails: Fairturn) -> None:
     assert emails("queue", "purge", "emails", "--json").json["removed"] == 0
     assert emails("dead", "drop", "emails", "--json").json["dropped"] == 0
     ran = emails("queue", "purge", "emails", "--reset")  # this takes the totals
@@ -232,12 +234,12 @@ def test_what_destroys_nothing_needs_no_yes(emails: Fairlead) -> None:
         ("{broken", "{broken"),
     ],
 )
-def test_body_is_json_if_it_parses(typed: str, body: Any, emails: Fairlead) -> None:
+def test_body_is_json_if_it_parses(typed: str, body: Any, emails: Fairturn) -> None:
     assert emails("send", "emails", typed).out == "sent 1\n"
     assert emails("peek", "emails", "--json").json[0]["body"] == body
 
 
-def test_body_from_stdin_a_file_and_after_dashes(emails: Fairlead, tmp_path: Path) -> None:
+def test_body_from_stdin_a_file_and_after_dashes(emails: Fairturn, tmp_path: Path) -> None:
     emails("send", "emails", "-", stdin=b'{"x": 2}\n')
     emails("send", "emails", stdin=b"text\n")
     (tmp_path / "body").write_text('["file"]')
@@ -247,13 +249,13 @@ def test_body_from_stdin_a_file_and_after_dashes(emails: Fairlead, tmp_path: Pat
     assert bodies == [{"x": 2}, "text", ["file"], "--db"]
 
 
-def test_bytes(emails: Fairlead) -> None:
+def test_bytes(emails: Fairturn) -> None:
     assert emails("send", "emails", "-", stdin=b"\xff\x00").code == 2
     assert emails("send", "emails", "-", "--bytes", stdin=b"\xff\x00").code == 0
     assert emails("receive", "emails", "--json").json["body_base64"] == "/wA="
 
 
-def test_send_options(emails: Fairlead) -> None:
+def test_send_options(emails: Fairturn) -> None:
     options = "--channel t7 --priority 5 --delay 5m --key k --version 2 --type mail"
     options += " --header a=b -H c=1 --max-attempts 2 --expires 1h --lease 9"
     assert emails("send", "emails", "1", *options.split()).code == 0
@@ -268,12 +270,12 @@ def test_send_options(emails: Fairlead) -> None:
     assert message["max_attempts"] == 2
 
 
-def test_send_at(emails: Fairlead) -> None:
+def test_send_at(emails: Fairturn) -> None:
     emails("send", "emails", "1", "--at", "2040-01-31T09:00Z")
     assert emails("peek", "emails", "--json").json[0]["due_at"] == "2040-01-31T09:00:00Z"
 
 
-def test_keys(emails: Fairlead) -> None:
+def test_keys(emails: Fairturn) -> None:
     assert emails("send", "emails", "1", "--key", "k", "--json").json["outcome"] == "sent"
     ran = emails("send", "emails", "2", "--key", "k")
     assert ran.code == 2
@@ -285,7 +287,7 @@ def test_keys(emails: Fairlead) -> None:
     assert replaced.json == {"id": 1, "queue": "emails", "outcome": "replaced"}
 
 
-def test_lines(emails: Fairlead) -> None:
+def test_lines(emails: Fairturn) -> None:
     text = b"".join(b'{"n": %d}\n' % i for i in range(2500)) + b"\n\nlast"
     ran = emails("send", "emails", "--lines", "--channel", "bulk", "--json", stdin=text)
     assert ran.json["sent"] == 2501
@@ -293,7 +295,7 @@ def test_lines(emails: Fairlead) -> None:
     assert emails("peek", "emails", "-n", "1", "--json").json[0]["body"] == {"n": 0}
 
 
-def test_body_too_large(cli: Fairlead) -> None:
+def test_body_too_large(cli: Fairturn) -> None:
     cli("queue", "create", "small", "--max-body", "10")
     ran = cli("send", "small", "x" * 100)
     assert ran.code == 2
@@ -303,7 +305,7 @@ def test_body_too_large(cli: Fairlead) -> None:
 # --- insight ------------------------------------------------------------------------------------
 
 
-def test_stats(emails: Fairlead) -> None:
+def test_stats(emails: Fairturn) -> None:
     emails("queue", "create", "other")
     emails("send", "emails", "1")
     found = emails("stats", "--json").json
@@ -316,7 +318,7 @@ def test_stats(emails: Fairlead) -> None:
     assert "since its creation" in emails("stats", "emails").out
 
 
-def test_peek_pages(emails: Fairlead) -> None:
+def test_peek_pages(emails: Fairturn) -> None:
     emails("send", "emails", "--lines", stdin=b"1\n2\n3\n")
     ran = emails("peek", "emails", "-n", "2")
     assert len(ran.out.splitlines()) == 3
@@ -326,13 +328,13 @@ def test_peek_pages(emails: Fairlead) -> None:
     assert emails("peek", "emails", "--state", "wrong").code == 2
 
 
-def test_explain_failures_and_trace(emails: Fairlead) -> None:
+def test_explain_failures_and_trace(emails: Fairturn) -> None:
     emails("send", "emails", "1", "--key", "k")
     emails("receive", "emails")
     emails("lease", "kill", "emails", "1", "1", "no such user", "--reference", "trace-7")
     ran = emails("explain", "emails", "--key", "k")
     assert "no such user" in ran.out
-    assert "fairlead dead redrive emails" in ran.out
+    assert "fairturn dead redrive emails" in ran.out
     assert emails("explain", "emails", "1", "--json").json["state"] == "dead"
     [failure] = emails("failures", "emails", "--json").json
     assert failure["error"] == "no such user"
@@ -345,7 +347,7 @@ def test_explain_failures_and_trace(emails: Fairlead) -> None:
     assert emails("explain", "emails").code == 2
 
 
-def test_dead(emails: Fairlead) -> None:
+def test_dead(emails: Fairturn) -> None:
     for number in range(3):
         emails("send", "emails", number)
     for message in emails("receive", "emails", "-n", "3", "--json").out.splitlines():
@@ -358,7 +360,7 @@ def test_dead(emails: Fairlead) -> None:
     assert emails("dead", "list", "emails", "--json").json == []
 
 
-def test_cancel_and_reschedule(emails: Fairlead) -> None:
+def test_cancel_and_reschedule(emails: Fairturn) -> None:
     emails("send", "emails", "1", "--key", "k")
     assert emails("reschedule", "emails", "--key", "k", "--delay", "1h").code == 0
     assert emails("peek", "emails", "--json").json[0]["state"] == "scheduled"
@@ -372,7 +374,7 @@ def test_cancel_and_reschedule(emails: Fairlead) -> None:
     assert emails("cancel", "emails", "2", "--force").code == 0
 
 
-def test_channels_and_policies(emails: Fairlead) -> None:
+def test_channels_and_policies(emails: Fairturn) -> None:
     emails("send", "emails", "1", "--channel", "t7")
     policy = ("channel", "policy", "emails", "t7")
     assert emails(*policy, "--json").json["own"] is False
@@ -394,7 +396,7 @@ def test_channels_and_policies(emails: Fairlead) -> None:
     assert emails(*policy, "--clear", "--weight", "2").code == 2
 
 
-def test_maintain(emails: Fairlead) -> None:
+def test_maintain(emails: Fairturn) -> None:
     done = emails("maintain", "--json").json
     assert done == {"activated": 0, "recovered": 0, "killed": 0, "purged": 0}
     emails("send", "emails", "--lines", stdin=b"1\n2\n3\n")
@@ -402,7 +404,7 @@ def test_maintain(emails: Fairlead) -> None:
     assert emails("maintain", "--limit", "1", "--json").json["purged"] == 3
 
 
-def test_top_once(emails: Fairlead) -> None:
+def test_top_once(emails: Fairturn) -> None:
     emails("send", "emails", "1")
     found = emails("top", "--once", "--every", "0.1", "--json").json
     assert found["queues"]["emails"]["ready"] == 1

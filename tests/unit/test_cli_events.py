@@ -1,4 +1,4 @@
-"""``fairlead events`` and the setting that switches them on, on SQLite."""
+"""``fairturn events`` and the setting that switches them on, on SQLite."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.session import Session
-from fairlead.sync.waking import Ticket
-from tests.unit.conftest import Fairlead, Ran
+from fairturn.cli.session import Session
+from fairturn.execution.sync.waker import Ticket
+from tests.unit.conftest import Fairturn, Ran
 
 
 @pytest.fixture
-def told(cli: Fairlead) -> Fairlead:
+def told(cli: Fairturn) -> Fairturn:
     """A queue that writes events, and some of them: created, leased, progress, deleted."""
     assert cli("queue", "create", "emails", "--events").code == 0
     cli("send", "emails", "1", "--key", "k", "--channel", "t7", "--expires", "1h")
@@ -38,7 +38,7 @@ def cursor(ran: Ran) -> str:
     return last.removeprefix("cursor: ")
 
 
-def test_one_line_per_event(told: Fairlead) -> None:
+def test_one_line_per_event(told: Fairturn) -> None:
     ran = told("events", "--no-follow")
     assert ran.code == 0
     shown = [
@@ -52,7 +52,7 @@ def test_one_line_per_event(told: Fairlead) -> None:
     ]
 
 
-def test_json(told: Fairlead) -> None:
+def test_json(told: Fairturn) -> None:
     ran = told("events", "--no-follow", "--json")
     assert kinds(ran) == ["created", "leased", "progress", "deleted"]
     first = json.loads(ran.out.splitlines()[0])
@@ -69,13 +69,13 @@ def test_json(told: Fairlead) -> None:
     }
 
 
-def test_a_delay_is_told(told: Fairlead) -> None:
+def test_a_delay_is_told(told: Fairturn) -> None:
     after = cursor(told("events", "--no-follow"))
     told("send", "emails", "2", "--delay", "5m")
     assert told("events", "--no-follow", "--after", after).out.rstrip().endswith("in 5 min")
 
 
-def test_resume_from_the_cursor(told: Fairlead) -> None:
+def test_resume_from_the_cursor(told: Fairturn) -> None:
     before = told("events", "--no-follow", "--json")
     after = cursor(before)
     assert told("events", "--no-follow", "--after", after).out == ""
@@ -89,14 +89,14 @@ def test_resume_from_the_cursor(told: Fairlead) -> None:
     assert len(kinds(told("events", "--no-follow", "--after", "start", "--json"))) == 5
 
 
-def test_the_cursor_of_now(told: Fairlead) -> None:
+def test_the_cursor_of_now(told: Fairturn) -> None:
     ran = told("events", "--no-follow", "--after", "now")
     assert ran.out == ""
     told("send", "emails", "2")
     assert kinds(told("events", "--no-follow", "--after", cursor(ran), "--json")) == ["created"]
 
 
-def test_of_some_kinds_and_of_one_queue(told: Fairlead) -> None:
+def test_of_some_kinds_and_of_one_queue(told: Fairturn) -> None:
     told("queue", "create", "other", "--events")
     told("send", "other", "1")
     assert kinds(told("events", "--no-follow", "--queue", "other", "--json")) == ["created"]
@@ -106,7 +106,7 @@ def test_of_some_kinds_and_of_one_queue(told: Fairlead) -> None:
     assert kinds(ran) == ["leased", "progress"]
 
 
-def test_a_group_that_closed(told: Fairlead) -> None:
+def test_a_group_that_closed(told: Fairturn) -> None:
     told("group", "send", "g", "1", "--queue", "emails")
     told("group", "cancel", "g", "--yes")
     ran = told("events", "--no-follow", "--kind", "closed")
@@ -114,15 +114,15 @@ def test_a_group_that_closed(told: Fairlead) -> None:
     assert "None" not in ran.out
 
 
-def test_nobody_has_switched_events_on(emails: Fairlead) -> None:
+def test_nobody_has_switched_events_on(emails: Fairturn) -> None:
     ran = emails("events", "--no-follow")
-    assert "no queue writes events. Switch them on: fairlead queue set emails --events" in ran.err
+    assert "no queue writes events. Switch them on: fairturn queue set emails --events" in ran.err
     ran = emails("events", "--no-follow", "--queue", "emails")
     assert "queue 'emails' writes no events" in ran.err
     assert ran.code == 0
 
 
-def test_the_setting(cli: Fairlead) -> None:
+def test_the_setting(cli: Fairturn) -> None:
     def on() -> bool:
         return cli("queue", "show", "emails", "--json").json["events"]
 
@@ -148,14 +148,14 @@ def test_the_setting(cli: Fairlead) -> None:
         (["--after", "nonsense"], "is no cursor"),
     ],
 )
-def test_mistakes(arguments: list[str], text: str, told: Fairlead) -> None:
+def test_mistakes(arguments: list[str], text: str, told: Fairturn) -> None:
     ran = told("events", "--no-follow", *arguments)
     assert ran.code == 2
     assert text in ran.err
     assert "cursor: " not in ran.err
 
 
-def test_ctrl_c_while_it_sleeps(told: Fairlead, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_it_sleeps(told: Fairturn, monkeypatch: pytest.MonkeyPatch) -> None:
     def pressed(_ticket: Ticket, _seconds: float) -> None:
         raise KeyboardInterrupt
 
@@ -166,7 +166,7 @@ def test_ctrl_c_while_it_sleeps(told: Fairlead, monkeypatch: pytest.MonkeyPatch)
     assert told("events", "--no-follow", "--after", cursor(ran)).out == ""
 
 
-def test_what_was_not_printed_comes_again(told: Fairlead, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_not_printed_comes_again(told: Fairturn, monkeypatch: pytest.MonkeyPatch) -> None:
     real, left = Session.emit_line, iter([True, True])
 
     def emit_line(session: Session, value: Any) -> None:
@@ -182,11 +182,11 @@ def test_what_was_not_printed_comes_again(told: Fairlead, monkeypatch: pytest.Mo
     assert kinds(ran) == ["progress", "deleted"]
 
 
-def test_follow_in_a_process_of_its_own(cli: Fairlead, url: str) -> None:
+def test_follow_in_a_process_of_its_own(cli: Fairturn, url: str) -> None:
     """It prints each event as it comes, and a real Ctrl-C ends it with 0."""
     cli("queue", "create", "emails", "--events")
     cli("send", "emails", "0")
-    command = [sys.executable, "-m", "fairlead", "events", "--after", "start", "--json"]
+    command = [sys.executable, "-m", "fairturn", "events", "--after", "start", "--json"]
     with subprocess.Popen(
         [*command, "--db", url],
         stdout=subprocess.PIPE,

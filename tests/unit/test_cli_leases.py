@@ -7,28 +7,28 @@ import re
 
 import pytest
 
-from tests.unit.conftest import Fairlead
+from tests.unit.conftest import Fairturn
 
 
-def test_receive_prints_the_lease_and_how_to_ack(emails: Fairlead) -> None:
+def test_receive_prints_the_lease_and_how_to_ack(emails: Fairturn) -> None:
     emails("send", "emails", '{"a": 1}', "--channel", "t7")
     ran = emails("receive", "emails")
     assert "message 1 delivery 1" in ran.out
     assert "channel t7" in ran.out
     assert '{"a": 1}' in ran.out
-    assert "fairlead lease ack emails 1 1" in ran.err
+    assert "fairturn lease ack emails 1 1" in ran.err
     assert emails("lease", "ack", "emails", "1", "1").code == 0
     assert emails("stats", "emails", "--json").json["acked"] == 1
 
 
-def test_receive_json_is_a_stream_of_lines(emails: Fairlead) -> None:
+def test_receive_json_is_a_stream_of_lines(emails: Fairturn) -> None:
     emails("send", "emails", "--lines", stdin=b"1\n2\n3\n")
     lines = emails("receive", "emails", "-n", "2", "--ack", "--json").out.splitlines()
     assert [json.loads(line)["body"] for line in lines] == [1, 2]
     assert emails("stats", "emails", "--json").json["acked"] == 2
 
 
-def test_receive_filters(emails: Fairlead) -> None:
+def test_receive_filters(emails: Fairturn) -> None:
     emails("send", "emails", "1", "--type", "a", "--version", "1")
     emails("send", "emails", "2", "--type", "b", "--priority", "9")
     assert emails("receive", "emails", "--types", "c").out == ""
@@ -39,7 +39,7 @@ def test_receive_filters(emails: Fairlead) -> None:
     )
 
 
-def test_receive_nothing(emails: Fairlead) -> None:
+def test_receive_nothing(emails: Fairturn) -> None:
     emails("send", "emails", "1", "--delay", "1h")
     ran = emails("receive", "emails", "--wait", "0.1")
     assert ran.code == 0
@@ -47,7 +47,7 @@ def test_receive_nothing(emails: Fairlead) -> None:
     assert "something may be ready in" in ran.err
 
 
-def leased(cli: Fairlead) -> tuple[int, int]:
+def leased(cli: Fairturn) -> tuple[int, int]:
     cli("send", "emails", "1")
     message = cli("receive", "emails", "--json").json
     return message["id"], message["delivery"]
@@ -65,7 +65,7 @@ def leased(cli: Fairlead) -> tuple[int, int]:
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_verbs(command: tuple[str, ...], state: str, counter: str, emails: Fairlead) -> None:
+def test_verbs(command: tuple[str, ...], state: str, counter: str, emails: Fairturn) -> None:
     id, delivery = leased(emails)
     verb, *rest = command
     ran = emails("lease", verb, "emails", id, delivery, *rest)
@@ -81,7 +81,7 @@ def test_verbs(command: tuple[str, ...], state: str, counter: str, emails: Fairl
         assert message["error"] == rest[0]
 
 
-def test_a_stale_lease_is_lost(emails: Fairlead) -> None:
+def test_a_stale_lease_is_lost(emails: Fairturn) -> None:
     id, delivery = leased(emails)
     for command in ("ack", "release", "fail", "kill", "complete"):
         ran = emails("lease", command, "emails", id, delivery + 1)
@@ -90,7 +90,7 @@ def test_a_stale_lease_is_lost(emails: Fairlead) -> None:
     assert emails("ack", "emails", id, delivery).code == 0
 
 
-def test_fail_says_what_becomes_of_it(cli: Fairlead) -> None:
+def test_fail_says_what_becomes_of_it(cli: Fairturn) -> None:
     cli("queue", "create", "emails", "--max-attempts", "3", "--backoff", "1h")
     id, delivery = leased(cli)
     ran = cli("lease", "fail", "emails", id, delivery, "oops")
@@ -102,10 +102,10 @@ def test_fail_says_what_becomes_of_it(cli: Fairlead) -> None:
     assert ran.json["retry_at"].endswith("Z")
     cli("receive", "emails")
     ran = cli("lease", "fail", "emails", id, 3, "oops")
-    assert "failed; no attempts are left: it is dead. See: fairlead dead list emails" in ran.out
+    assert "failed; no attempts are left: it is dead. See: fairturn dead list emails" in ran.out
 
 
-def test_fail_says_to_which_queue_it_was_moved(cli: Fairlead) -> None:
+def test_fail_says_to_which_queue_it_was_moved(cli: Fairturn) -> None:
     cli("queue", "create", "graves")
     cli("queue", "create", "emails", "--max-attempts", "1", "--dead-letter", "graves")
     ran = cli("lease", "fail", "emails", *leased(cli), "oops")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import fairlead
-from fairlead.cli.session import Session, clean, secrets, shown, sqlite_file
-from tests.unit.conftest import Fairlead
+import fairturn
+from fairturn.cli.session import Session, clean, secrets, shown, sqlite_file
+from tests.unit.conftest import Fairturn
 
 
 @pytest.mark.parametrize(
@@ -24,16 +24,16 @@ from tests.unit.conftest import Fairlead
         (["send", "emails", "x", "--header", "novalue"], 2, "name=value"),
         (["send", "emails", "x", "--delay", "1", "--at", "+1m"], 2, "not both"),
         (["send", "emials", "x"], 2, "Did you mean 'emails'?"),
-        (["send", "other", "x"], 2, "fairlead queue create other"),
+        (["send", "other", "x"], 2, "fairturn queue create other"),
         (["send", "emails", "x", "--file", "/nowhere/at/all"], 2, "exactly one"),
         (["send", "emails", "--file", "/nowhere/at/all"], 2, "cannot read"),
         (["stats", "--db", "bogus://x"], 2, "is not a database URL"),
         (
             ["stats", "--db", "mysql://ann:se/cret@host/db"],
             2,
-            "'mysql://ann:***@host/db' is no URL",
+            "'mysql://ann:***@host/db' is not a valid URL",
         ),
-        (["relay", "emails"], 2, "fairlead relay takes no argument 'emails'"),
+        (["relay", "emails"], 2, "fairturn relay takes no argument 'emails'"),
         (["queue", "create", ""], 2, "must not be empty"),
         (["receive", "emails", "-n", "0"], 2, "between 1"),
         (["channel", "policy", "emails", "t", "--rate", "fast"], 2, "must look like"),
@@ -43,12 +43,12 @@ from tests.unit.conftest import Fairlead
         (["cancel", "emails", "1", "--key", "k"], 2, "give ID or --key, exactly one"),
         (["reschedule", "emails", "2"], 2, "give --at, --delay or --priority: there is nothing"),
         (["reschedule", "emails", "2", "--at", "+1m", "--delay", "1"], 2, "--delay or --at, not"),
-        (["stats", "--db", ""], 2, "$FAIRLEAD_URL"),
+        (["stats", "--db", ""], 2, "$FAIRTURN_URL"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_mistakes_are_told_without_a_traceback(
-    arguments: list[str], code: int, text: str, emails: Fairlead
+    arguments: list[str], code: int, text: str, emails: Fairturn
 ) -> None:
     ran = emails(*arguments)
     assert ran.code == code
@@ -58,7 +58,7 @@ def test_mistakes_are_told_without_a_traceback(
     assert ran.out == ""
 
 
-def test_a_file_that_is_no_database(cli: Fairlead, tmp_path: Path) -> None:
+def test_a_file_that_is_no_database(cli: Fairturn, tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("this is no database, but it is long enough to be one" * 99)
     ran = cli("stats", "--db", f"sqlite:///{tmp_path}/text.db")
     assert ran.code == 1
@@ -72,18 +72,18 @@ def test_a_file_that_is_no_database(cli: Fairlead, tmp_path: Path) -> None:
     "command",
     ["queue pause", "queue drop --yes", "queue purge --yes", "stats", "peek", "dead list"],
 )
-def test_nobody_creates_a_queue_to_drop_it(command: str, emails: Fairlead) -> None:
+def test_nobody_creates_a_queue_to_drop_it(command: str, emails: Fairturn) -> None:
     ran = emails(*command.split(), "unknown")
     assert ran.code == 2
     assert "queue create" not in ran.err
-    assert "See them all: fairlead queue list" in ran.err
+    assert "See them all: fairturn queue list" in ran.err
 
 
 @pytest.mark.parametrize("command", ["send {} 1", "receive {}", "queue set {} --lease 5"])
-def test_a_queue_that_may_be_meant_is_offered(command: str, emails: Fairlead) -> None:
+def test_a_queue_that_may_be_meant_is_offered(command: str, emails: Fairturn) -> None:
     ran = emails(*command.format("unknown").split())
     assert ran.code == 2
-    assert "fairlead queue create unknown" in ran.err
+    assert "fairturn queue create unknown" in ran.err
 
 
 # --- values -------------------------------------------------------------------------------------
@@ -91,15 +91,15 @@ def test_a_queue_that_may_be_meant_is_offered(command: str, emails: Fairlead) ->
 
 @pytest.mark.parametrize("name", ["max_concurrency", "weight", "burst", "max_size"])
 @pytest.mark.parametrize("channel", ["t", "--default"])
-def test_zero_is_refused_as_in_python(name: str, channel: str, emails: Fairlead, url: str) -> None:
-    with fairlead.connect(url) as db, pytest.raises(fairlead.InvalidArgument) as refused:
+def test_zero_is_refused_as_in_python(name: str, channel: str, emails: Fairturn, url: str) -> None:
+    with fairturn.connect(url) as db, pytest.raises(fairturn.InvalidArgument) as refused:
         db.queue("emails").channel("t").set_policy(**{name: 0})
     ran = emails("channel", "policy", "emails", channel, f"--{name.replace('_', '-')}", 0)
     assert (ran.code, ran.err) == (2, f"error: {refused.value}\n")
 
 
 @pytest.mark.parametrize("option", ["--max-concurrency", "--burst"])
-def test_zero_is_refused_for_a_queue(option: str, emails: Fairlead) -> None:
+def test_zero_is_refused_for_a_queue(option: str, emails: Fairturn) -> None:
     assert emails("queue", "set", "emails", option, 0).code == 2
     assert emails("queue", "create", "new", option, 0).code == 2
     assert [row["queue"] for row in emails("queue", "list", "--json").json] == ["emails"]
@@ -108,26 +108,27 @@ def test_zero_is_refused_for_a_queue(option: str, emails: Fairlead) -> None:
 @pytest.mark.parametrize(
     ("option", "text"),
     [
-        ("--lease", "every queue has a lease"),
-        ("--max-attempts", "write 0 to try without end"),
-        ("--retention", "write 0"),
-        ("--max-body", "every queue has a largest body"),
-        ("--burst", "write 1"),
+        ("--lease", "the default is 30s"),
+        ("--max-attempts", "0 means no end, the default is 5"),
+        ("--retention", "0 means not at all, the default is 0"),
+        ("--failure-retention", "the default is 7d"),
+        ("--max-body", "the default is 16MiB"),
+        ("--burst", "the default is 1"),
     ],
 )
-def test_what_cannot_be_taken_away_says_so(option: str, text: str, emails: Fairlead) -> None:
+def test_what_cannot_be_taken_away_says_so(option: str, text: str, emails: Fairturn) -> None:
     ran = emails("queue", "set", "emails", option, "none")
     assert ran.code == 2
-    assert "cannot be taken away" in ran.err
+    assert "cannot be removed" in ran.err
     assert text in ran.err
 
 
-def test_a_full_channel(emails: Fairlead) -> None:
+def test_a_full_channel(emails: Fairturn) -> None:
     emails("channel", "policy", "emails", "t7", "--max-size", 1)
     assert emails("send", "emails", "1", "--channel", "t7").code == 0
     ran = emails("send", "emails", "1", "--channel", "t7")
     assert ran.code == 2
-    assert "fairlead channel policy emails t7 --max-size N" in ran.err
+    assert "fairturn channel policy emails t7 --max-size N" in ran.err
     assert "set_policy" not in ran.err
 
 
@@ -141,30 +142,30 @@ def test_a_full_channel(emails: Fairlead) -> None:
         "peek q", "doctor", "top --once", "maintain", "trace k", "channel list q", "dead list q",
     ],
 )  # fmt: skip
-def test_a_spelling_mistake_makes_no_database(command: str, cli: Fairlead, tmp_path: Path) -> None:
+def test_a_spelling_mistake_makes_no_database(command: str, cli: Fairturn, tmp_path: Path) -> None:
     typo = f"sqlite:///{tmp_path}/typo.db"
     ran = cli(*command.split(), "--db", typo)
     assert ran.code == 2
     assert f"{tmp_path}/typo.db of --db does not exist" in ran.err
-    assert f"fairlead queue create NAME --db {typo}" in ran.err
-    assert "of $FAIRLEAD_URL does not exist" in cli(*command.split()).err
+    assert f"fairturn queue create NAME --db {typo}" in ran.err
+    assert "of $FAIRTURN_URL does not exist" in cli(*command.split()).err
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("command", ["queue create q", "migrate", "bench --seconds 0.05"])
-def test_what_may_make_a_database(command: str, cli: Fairlead, tmp_path: Path) -> None:
+def test_what_may_make_a_database(command: str, cli: Fairturn, tmp_path: Path) -> None:
     assert cli(*command.split(), "--db", f"sqlite:///{tmp_path}/new.db").code == 0
     assert (tmp_path / "new.db").exists()
 
 
 def test_no_database_was_named(
-    cli: Fairlead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Fairturn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FAIRLEAD_URL")
+    monkeypatch.delenv("FAIRTURN_URL")
     ran = cli("stats")
     assert ran.code == 2
-    assert "there is no fairlead.db here" in ran.err
+    assert "there is no fairturn.db here" in ran.err
     assert not list(tmp_path.iterdir())
     assert cli("queue", "create", "q").code == 0
     assert cli("stats").code == 0
@@ -182,7 +183,7 @@ def test_the_file_of_a_url() -> None:
 
 def test_a_suggested_command_has_no_stars_for_a_password() -> None:
     session = Session("postgresql://me:hush@h/d")
-    assert session.command("migrate").endswith('migrate --db "$FAIRLEAD_URL"')
+    assert session.command("migrate").endswith('migrate --db "$FAIRTURN_URL"')
     session = Session("postgresql://me@h/d")
     assert session.command("migrate").endswith("migrate --db postgresql://me@h/d")
 
@@ -198,7 +199,7 @@ def test_a_suggested_command_has_no_stars_for_a_password() -> None:
     ],
 )
 @pytest.mark.parametrize("command", [["stats"], ["doctor"], ["doctor", "--json"], ["migrate"]])
-def test_no_password_is_ever_shown(url: str, command: list[str], cli: Fairlead) -> None:
+def test_no_password_is_ever_shown(url: str, command: list[str], cli: Fairturn) -> None:
     ran = cli(*command, "--db", url)
     assert ran.code == 1
     assert "hush" not in ran.out + ran.err
@@ -214,7 +215,7 @@ def test_hiding_secrets() -> None:
     assert set(secrets("mysql://u:a%20b@h/d")) == {"a%20b", "a b"}
 
 
-def test_control_characters_do_not_reach_the_terminal(emails: Fairlead) -> None:
+def test_control_characters_do_not_reach_the_terminal(emails: Fairturn) -> None:
     emails("send", "emails", "\x1b[31mred", "--channel", "a\x1b]0;title\x07", "--key", "[bold]k")
     for command in (["peek", "emails"], ["receive", "emails"], ["channel", "list", "emails"]):
         ran = emails(*command)
@@ -225,7 +226,7 @@ def test_control_characters_do_not_reach_the_terminal(emails: Fairlead) -> None:
 
 
 def test_a_missing_driver_says_what_to_install() -> None:
-    code = "import sys; sys.modules['psycopg'] = None\nfrom fairlead.cli import main\nmain()"
+    code = "import sys; sys.modules['psycopg'] = None\nfrom fairturn.cli import main\nmain()"
     command = [sys.executable, "-c", code, "stats", "--db", "postgresql://localhost/app"]
     ran = subprocess.run(command, capture_output=True, text=True)
     assert ran.returncode == 1

@@ -17,31 +17,32 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead.cli import parsing
-from fairlead.cli.app import run
+import fairturn
+from fairturn.cli import parsing
+from fairturn.cli.app import run
+from tests.unit.programs import SECONDS
 
 pytestmark = pytest.mark.programs
 
-PROGRAM = [sys.executable, "-c", "from fairlead.cli import main; main()"]
+PROGRAM = [sys.executable, "-c", "from fairturn.cli import main; main()"]
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     """A database with the queue ``emails``."""
     url = f"sqlite:///{tmp_path}/cli.db"
-    with fairlead.connect(url) as db:
+    with fairturn.connect(url) as db:
         db.queue("emails").create()
     return url
 
 
 def send(url: str, *bodies: Any) -> None:
-    with fairlead.connect(url) as db:
+    with fairturn.connect(url) as db:
         db.queue("emails").send_many(bodies)
 
 
 def ready(url: str) -> int:
-    with fairlead.connect(url) as db:
+    with fairturn.connect(url) as db:
         return db.queue("emails").stats().ready
 
 
@@ -68,9 +69,9 @@ def test_global_options_may_stand_before_the_command(url: str) -> None:
 
 
 def test_default_database_is_a_file_here(tmp_path: Path) -> None:
-    environment = {k: v for k, v in os.environ.items() if k != "FAIRLEAD_URL"}
+    environment = {k: v for k, v in os.environ.items() if k != "FAIRTURN_URL"}
     subprocess.run([*PROGRAM, "queue", "create", "q"], cwd=tmp_path, env=environment, check=True)
-    assert (tmp_path / "fairlead.db").exists()
+    assert (tmp_path / "fairturn.db").exists()
 
 
 def test_a_broken_pipe_is_quiet(url: str) -> None:
@@ -85,7 +86,7 @@ def test_a_broken_pipe_is_quiet(url: str) -> None:
     assert child.stderr is not None
     assert child.stderr.read() == b""
     child.stderr.close()
-    assert child.wait(20) == 141
+    assert child.wait(SECONDS) == 141
 
 
 def open_files(pid: int) -> list[str]:
@@ -97,12 +98,12 @@ def test_interrupt_is_quiet(url: str) -> None:
         "receive", "emails", "--wait", "60", "--db", url,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + SECONDS
     while not any(name.endswith(".db") for name in open_files(child.pid)):
         assert time.monotonic() < deadline, "it never opened the database"
         time.sleep(0.01)
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=20)
+    out, err = child.communicate(timeout=SECONDS)
     assert (child.returncode, out, err) == (130, b"", b"")
 
 
@@ -124,7 +125,7 @@ class Terminal:
         os.close(slave)
         self.seen = ""
 
-    def until(self, text: str, seconds: float = 20) -> None:
+    def until(self, text: str, seconds: float = SECONDS) -> None:
         end = time.monotonic() + seconds
         while text not in self.seen:
             assert time.monotonic() < end, f"{text!r} did not come: {self.seen[-2000:]}"
@@ -139,14 +140,14 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def end(self) -> int:
-        end = time.monotonic() + 20
+        end = time.monotonic() + SECONDS
         while self.child.poll() is None and time.monotonic() < end:
             if select.select([self.master], [], [], 0.1)[0]:
                 try:
                     self.seen += os.read(self.master, 65536).decode(errors="replace")
                 except OSError:
                     break
-        code = self.child.wait(20)
+        code = self.child.wait(SECONDS)
         os.close(self.master)
         return code
 
@@ -208,10 +209,10 @@ def test_other_values() -> None:
     assert parsing.size("256k") == 256 * 1024
     assert parsing.size("1.5MiB") == 1536 * 1024
     assert parsing.backoff("5s") == 5
-    assert parsing.backoff("1s:3") == fairlead.Backoff(1, 3)
-    assert parsing.backoff("1s:2:1h") == fairlead.Backoff(1, 2, 3600)
+    assert parsing.backoff("1s:3") == fairturn.Backoff(1, 3)
+    assert parsing.backoff("1s:2:1h") == fairturn.Backoff(1, 2, 3600)
     for wrong in ("1s:x:1h", "1:2:3:4"):
-        with pytest.raises(ValueError, match="back-off"):
+        with pytest.raises(ValueError, match="backoff"):
             parsing.backoff(wrong)
     with pytest.raises(ValueError, match="size"):
         parsing.size("big")
@@ -226,7 +227,7 @@ def test_bench_leaves_nothing_behind(url: str, capsys: pytest.CaptureFixture[str
     assert found["dialect"] == "sqlite"
     assert len(found["results"]) == 9
     assert all(result["messages_per_second"] > 0 for result in found["results"])
-    with fairlead.connect(url) as db:
+    with fairturn.connect(url) as db:
         assert db.queues() == ["emails"]
     assert run(["bench", "--seconds", "0.05", "--db", url]) == 0
     assert "receive + ack" in capsys.readouterr().out
@@ -237,12 +238,12 @@ def test_lines_are_sent_as_they_come(url: str) -> None:
     assert child.stdin is not None
     child.stdin.write(b"1\n2\n3")
     child.stdin.flush()
-    end = time.monotonic() + 20
+    end = time.monotonic() + SECONDS
     while ready(url) < 2 and time.monotonic() < end:
         time.sleep(0.05)
     assert ready(url) == 2  # the third line has no end yet
     child.stdin.close()
-    assert child.wait(20) == 0
+    assert child.wait(SECONDS) == 0
     assert ready(url) == 3
 
 
@@ -251,6 +252,6 @@ def test_a_reader_that_went_away_costs_no_message(url: str) -> None:
     child = program("receive", "emails", "-n", "5000", "--ack", "--db", url, stdout=subprocess.PIPE)
     assert child.stdout is not None
     child.stdout.close()
-    assert child.wait(20) == 141
-    with fairlead.connect(url) as db:
+    assert child.wait(SECONDS) == 141
+    with fairturn.connect(url) as db:
         assert db.queue("emails").stats().acked == 0

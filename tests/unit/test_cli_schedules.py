@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import fairlead
-from tests.unit.conftest import Fairlead
+import fairturn
+from tests.unit.conftest import Fairturn
 
 NIGHTLY = ("--queue", "emails", "--cron", "0 3 * * *", "--timezone", "Europe/Rome")
 
 
-def test_the_life_of_a_schedule(emails: Fairlead, url: str) -> None:
+def test_the_life_of_a_schedule(emails: Fairturn, url: str) -> None:
     ran = emails("schedule", "add", "digest", '{"to": "all"}', "--queue", "emails", "--every", "5m")
     assert ran.code == 0
     assert ran.out.startswith("schedule 'digest' added: every 5 min; next 20")
@@ -33,7 +33,7 @@ def test_the_life_of_a_schedule(emails: Fairlead, url: str) -> None:
     assert emails("schedule", "pause", "digest").out == "schedule 'digest' is paused\n"
     assert "paused" in emails("schedule", "list").out
     ran = emails("schedule", "next", "digest")
-    assert (ran.out, "fairlead schedule resume digest" in ran.err) == ("", True)
+    assert (ran.out, "fairturn schedule resume digest" in ran.err) == ("", True)
     assert "set: every 5 min; next when it is resumed" in (
         emails("schedule", "add", "digest", "3", "--queue", "emails", "--every", "5m").out
     )
@@ -49,7 +49,7 @@ def test_the_life_of_a_schedule(emails: Fairlead, url: str) -> None:
     assert "no schedules yet" in emails("schedule", "list").err
 
 
-def test_show_tells_everything(emails: Fairlead) -> None:
+def test_show_tells_everything(emails: Fairturn) -> None:
     options = ("--channel", "t7", "--priority", "3", "-H", "a=b", "--lease", "5m", "--type", "mail")
     ran = emails("schedule", "add", "nightly", '"x"', *NIGHTLY, *options, "--json")
     assert ran.json["created"] is True
@@ -70,7 +70,7 @@ def test_show_tells_everything(emails: Fairlead) -> None:
     assert lines["headers"] == '{"a": "b"}'
 
 
-def test_next_is_in_the_time_zone_of_the_schedule(emails: Fairlead) -> None:
+def test_next_is_in_the_time_zone_of_the_schedule(emails: Fairturn) -> None:
     emails("schedule", "add", "nightly", *NIGHTLY)
     lines = emails("schedule", "next", "nightly", "-n", 3).out.splitlines()
     assert len(lines) == 3
@@ -81,7 +81,7 @@ def test_next_is_in_the_time_zone_of_the_schedule(emails: Fairlead) -> None:
 
 
 def test_a_single_time_and_where_bodies_come_from(
-    emails: Fairlead, url: str, tmp_path: Path
+    emails: Fairturn, url: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "body"
     file.write_bytes(b"\xff\0")
@@ -90,7 +90,7 @@ def test_a_single_time_and_where_bodies_come_from(
     assert emails("schedule", "add", "stdin", "-", *once, stdin=b'{"a": 1}\n').code == 0
     assert emails("schedule", "add", "file", *once, "--file", file, "--bytes").code == 0
     assert emails("schedule", "add", "both", "1", *once, "--file", file).code == 2
-    with fairlead.connect(url) as db:
+    with fairturn.connect(url) as db:
         assert db.run_schedules().sent == 3
         bodies = {message.key: message.body for message in db.queue("emails").peek()}
     assert bodies == {
@@ -100,13 +100,13 @@ def test_a_single_time_and_where_bodies_come_from(
     }
     assert emails("schedule", "show", "file", "--json").json["body_base64"] == "/wA="
     assert "finished" in emails("schedule", "list").out
-    assert "come and gone" in emails("schedule", "next", "none").err
+    assert "its only due time is over" in emails("schedule", "next", "none").err
 
 
-def test_an_error_of_a_schedule_is_shown(emails: Fairlead, url: str) -> None:
+def test_an_error_of_a_schedule_is_shown(emails: Fairturn, url: str) -> None:
     emails("schedule", "add", "lost", "--queue", "emails", "--at", "2000-01-01T00:00Z")
     emails("queue", "drop", "emails", "--yes")
-    with fairlead.connect(url) as db:
+    with fairturn.connect(url) as db:
         assert len(db.run_schedules().errors) == 1
     assert "no queue is called 'emails'" in emails("schedule", "list").out
 
@@ -115,13 +115,13 @@ def test_an_error_of_a_schedule_is_shown(emails: Fairlead, url: str) -> None:
     ("words", "error"),
     [
         (("show", "nightyl"), "Did you mean 'nightly'?"),
-        (("pause", "zzz"), "fairlead schedule list"),
+        (("pause", "zzz"), "fairturn schedule list"),
         (("resume", "zzz"), "no schedule is called 'zzz'"),
         (("remove", "zzz"), "no schedule is called 'zzz'"),
         (("trigger", "zzz"), "no schedule is called 'zzz'"),
         (("next", "zzz"), "no schedule is called 'zzz'"),
         (("add", "x", "--queue", "emails"), "--cron, --every or --at, exactly one"),
-        (("add", "x", "--queue", "nope", "--every", "5"), "fairlead queue create nope"),
+        (("add", "x", "--queue", "nope", "--every", "5"), "fairturn queue create nope"),
         (("add", "x", "--queue", "emails", "--cron", "x"), "not a cron expression"),
         (("add", "x", "--queue", "emails", "--every", "x"), "not a duration"),
         (("add", "x", "--queue", "emails", "--every", "5", "-H", "x"), "not a header"),
@@ -131,7 +131,7 @@ def test_an_error_of_a_schedule_is_shown(emails: Fairlead, url: str) -> None:
         ),
     ],
 )
-def test_mistakes(emails: Fairlead, words: tuple[str, ...], error: str) -> None:
+def test_mistakes(emails: Fairturn, words: tuple[str, ...], error: str) -> None:
     emails("schedule", "add", "nightly", *NIGHTLY)
     ran = emails("schedule", *words)
     assert ran.code == 2
@@ -140,7 +140,7 @@ def test_mistakes(emails: Fairlead, words: tuple[str, ...], error: str) -> None:
 
 
 def test_without_cronsim_it_says_what_to_install(
-    emails: Fairlead, monkeypatch: pytest.MonkeyPatch
+    emails: Fairturn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "cronsim", None)
     ran = emails("schedule", "add", "nightly", *NIGHTLY)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.app import run
+from fairturn.cli.app import run
 from tests import servers
 
 URLS = {"postgresql": servers.postgres_url, "mysql": servers.mysql_url}
@@ -100,7 +100,7 @@ def test_coordination(ask: Callable[..., Any]) -> None:
 
 def test_bench(ask: Callable[..., Any]) -> None:
     assert len(ask("bench", "--seconds", "0.05")["results"]) == 9
-    assert not [q for q in ask("queue", "list") if q["queue"].startswith("fairlead-bench")]
+    assert not [q for q in ask("queue", "list") if q["queue"].startswith("fairturn-bench")]
 
 
 def test_demo(ask: Callable[..., Any]) -> None:

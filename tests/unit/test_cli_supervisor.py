@@ -1,4 +1,4 @@
-"""``fairlead worker --processes`` and ``--reload``: real processes that die, change and stop."""
+"""``fairturn worker --processes`` and ``--reload``: real processes that die, change and stop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_two_processes_and_one_that_is_killed(home: Home) -> None:
         pids = program.until(READY, times=2)
         assert sorted(permit.name for permit in home.permits()) == ["web-1", "web-2"]
         os.kill(int(pids[1]), signal.SIGKILL)
-        program.until(rf"process 2 \(pid {pids[1]}\) was killed by SIGKILL; the next in 0\.1 s")
+        program.until(rf"process 2 \(pid {pids[1]}\) was killed by SIGKILL; replaced in 0\.1 s")
         assert len(set(program.until(READY, times=3))) == 3
         home.send("welcome", to="ann")
         home.until_noted("welcome ann")
@@ -48,7 +48,7 @@ def test_a_handler_that_ends_its_process(home: Home) -> None:
     with running(home, "--processes", "2") as program:
         program.until(READY, times=2)
         home.send("leave", code=3)
-        program.until(r"process \d \(pid \d+\) ended with code 3")
+        program.until(r"process \d \(pid \d+\) ended with exit code 3")
         program.until(READY, times=3)
         stop(program)
 
@@ -88,7 +88,7 @@ def test_without_their_supervisor_they_stop(home: Home) -> None:
         home.send("patient")
         home.until_noted("patient began")
         program.signal(signal.SIGKILL)
-        program.until("the supervisor is gone: stopping", times=2)
+        program.until("the supervisor has ended: stopping", times=2)
         home.go()
         eventually(lambda: home.stats().acked == 1, "the running handler may finish")
         eventually(lambda: not home.permits(), "both have left")
@@ -115,8 +115,8 @@ def test_metrics_of_all(home: Home) -> None:
             found = re.search(rf"^{re.escape(metric)} (\S+)$", asked("/metrics"), re.MULTILINE)
             return float(found[1]) if found else 0
 
-        done = 'fairlead_worker_messages_total{queue="emails",task="double",outcome="completed"}'
-        assert counted("fairlead_worker_processes") == 2
+        done = 'fairturn_worker_messages_total{queue="emails",task="double",outcome="completed"}'
+        assert counted("fairturn_worker_processes") == 2
         assert '"ready": true' in asked("/ready")
         for n in range(10):
             home.send("double", n=n)
@@ -144,7 +144,7 @@ def test_a_change_restarts(home: Home) -> None:
         home.until_noted("welcome bob from version 2")
         home.write("def (")
         program.until("invalid syntax")
-        program.until("waiting for a change")
+        program.until("waiting for a changed file")
         home.write(source.replace("VERSION = 1", "VERSION = 3"))
         program.until(READY, times=3)
         home.send("welcome", to="cleo")
@@ -156,7 +156,7 @@ def test_an_app_that_is_broken_at_first(home: Home) -> None:
     home.write("import nothing_of_this_name")
     with running(home, "--reload", "--processes", "2") as program:
         program.until("it imports 'nothing_of_this_name'")
-        program.until("waiting for a change")
+        program.until("waiting for a changed file")
         home.write(APP.format(url=home.url))
         program.until(READY, times=2)
         stop(program)
@@ -165,7 +165,7 @@ def test_an_app_that_is_broken_at_first(home: Home) -> None:
 def test_it_may_be_stopped_while_it_waits(home: Home) -> None:
     home.write("def (")
     with running(home, "--reload") as program:
-        program.until("waiting for a change")
+        program.until("waiting for a changed file")
         stop(program)
 
 

@@ -1,4 +1,4 @@
-"""``fairlead task list`` and ``send``, and the workers that ``fairlead top`` shows."""
+"""``fairturn task list`` and ``send``, and the workers that ``fairturn top`` shows."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from tests.unit.conftest import Fairlead
+import fairturn
+from tests.unit.conftest import Fairturn
 from tests.unit.programs import PROGRAM, Home, running
 
 pytestmark = pytest.mark.programs
 
 SHOP = """
 from __future__ import annotations
-import fairlead
+import fairturn
 
-app = fairlead.App({url!r})
-slowly = fairlead.Backoff(5, 3, 60)
+app = fairturn.App({url!r})
+slowly = fairturn.Backoff(5, 3, 60)
 
 
-@app.task(queue="emails", retry=fairlead.Backoff(1, max_attempts=5), channel=lambda to, **_: to)
+@app.task(queue="emails", retry=fairturn.Backoff(1, max_attempts=5), channel=lambda to, **_: to)
 def welcome(to: str, copies: int = 1) -> None:
     '''Say hello.
 
@@ -33,7 +33,7 @@ def welcome(to: str, copies: int = 1) -> None:
 
 
 @app.task(timeout=90, result=True, retry={{ValueError: None, OSError: slowly}})
-async def report(context: fairlead.AsyncContext, days: list[int]) -> int:
+async def report(context: fairturn.AsyncContext, days: list[int]) -> int:
     return len(days)
 
 
@@ -51,8 +51,8 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     sys.modules.pop("shop").app.close()
 
 
-def only(url: str, queue: str) -> fairlead.Message:
-    with fairlead.connect(url) as db:
+def only(url: str, queue: str) -> fairturn.Message:
+    with fairturn.connect(url) as db:
         [message] = db.queue(queue).peek(10, state=None)
         return message
 
@@ -60,7 +60,7 @@ def only(url: str, queue: str) -> fairlead.Message:
 # --- list -----------------------------------------------------------------------------------------
 
 
-def test_list(shop: str, cli: Fairlead, tmp_path: Path) -> None:
+def test_list(shop: str, cli: Fairturn, tmp_path: Path) -> None:
     ran = cli("task", "list", "shop:app")
     assert ran.code == 0
     head, once, report, welcome = ran.out.splitlines()
@@ -76,7 +76,7 @@ def test_list(shop: str, cli: Fairlead, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("jobs.db*"))  # no database was asked
 
 
-def test_list_as_json(shop: str, cli: Fairlead) -> None:
+def test_list_as_json(shop: str, cli: Fairturn) -> None:
     once, report, welcome = cli("task", "list", "shop", "--json").json
     assert once["retry"] == "no"
     assert (report["timeout"], report["result"], report["executor"]) == (90, True, "async")
@@ -92,16 +92,16 @@ def test_list_as_json(shop: str, cli: Fairlead) -> None:
     }
 
 
-def test_no_tasks(tmp_path: Path, shop: str, cli: Fairlead) -> None:
-    (tmp_path / "shop.py").write_text("import fairlead\napp = fairlead.App('sqlite:///jobs.db')\n")
+def test_no_tasks(tmp_path: Path, shop: str, cli: Fairturn) -> None:
+    (tmp_path / "shop.py").write_text("import fairturn\napp = fairturn.App('sqlite:///jobs.db')\n")
     assert "decorate a function with @app.task" in cli("task", "list", "shop").err
 
 
 # --- send -----------------------------------------------------------------------------------------
 
 
-def test_send(shop: str, cli: Fairlead) -> None:
-    with fairlead.connect(shop) as db:
+def test_send(shop: str, cli: Fairturn) -> None:
+    with fairturn.connect(shop) as db:
         db.queue("emails").create()
     ran = cli("task", "send", "shop:app", "welcome", '{"to": "ann"}')
     assert (ran.code, ran.out) == (0, "sent 1\n")
@@ -110,8 +110,8 @@ def test_send(shop: str, cli: Fairlead) -> None:
     assert (message.max_attempts, message.priority) == (5, 0)
 
 
-def test_send_with_options(shop: str, cli: Fairlead) -> None:
-    with fairlead.connect(shop) as db:
+def test_send_with_options(shop: str, cli: Fairturn) -> None:
+    with fairturn.connect(shop) as db:
         db.queue("emails").create()
     options = ["--key", "k", "--channel", "vip", "--priority", "7", "--delay", "1h", "--json"]
     arguments = b'{"to": "ann", "copies": 2}'
@@ -127,26 +127,26 @@ def test_send_with_options(shop: str, cli: Fairlead) -> None:
     ("words", "told"),
     [
         (["welcom", "{}"], "no task is called 'welcom'. Did you mean 'welcome'?"),
-        (["x"], "no task is called 'x'; the app has once, report, welcome"),
+        (["x"], "no task is called 'x'. The app has once, report, welcome"),
         (["welcome"], "welcome(): missing a required argument: 'to'"),
         (["welcome", '{"to": 7}'], "welcome(to): not a string: 7"),
         (["welcome", '{"too": "x", "to": "y"}'], "no argument is called 'too'"),
         (["report", '{"days": [1, "x"]}'], "report(days)[1]: not an int: 'x'"),
         (["welcome", "[1]"], "not an object of arguments by name"),
         (["welcome", "{to: 1}"], "the arguments are not JSON"),
-        (["welcome", '{"to": "ann"}', "--timeout", "1"], "--timeout bounds --wait"),
+        (["welcome", '{"to": "ann"}', "--timeout", "1"], "--timeout limits --wait"),
         (["welcome", '{"to": "ann"}', "--delay", "1", "--at", "+5m"], "delay"),
     ],
 )
-def test_mistakes(words: list[str], told: str, shop: str, cli: Fairlead) -> None:
+def test_mistakes(words: list[str], told: str, shop: str, cli: Fairturn) -> None:
     ran = cli("task", "send", "shop:app", *words)
     assert ran.code == 2, ran
     assert told in ran.err
     assert "Traceback" not in ran.err
 
 
-def test_waiting_too_long(shop: str, cli: Fairlead) -> None:
-    with fairlead.connect(shop) as db:
+def test_waiting_too_long(shop: str, cli: Fairturn) -> None:
+    with fairturn.connect(shop) as db:
         db.queue("default").create()
     ran = cli("task", "send", "shop:app", "report", '{"days": []}', "--wait", "--timeout", "0")
     assert ran.code == 4

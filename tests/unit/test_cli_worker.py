@@ -1,4 +1,4 @@
-"""``fairlead worker`` as a program, in one process: signals, logs, terminals, mistakes."""
+"""``fairturn worker`` as a program, in one process: signals, logs, terminals, mistakes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-import fairlead
-from fairlead.cli.app import run
+import fairturn
+from fairturn.cli.app import run
 from tests import servers
-from tests.unit.conftest import Fairlead
+from tests.unit.conftest import Fairturn
 from tests.unit.programs import APP, Home, eventually, running
 from tests.unit.test_cli_program import Terminal
 
@@ -99,14 +99,15 @@ def test_the_grace_time(home: Home) -> None:
         assert home.stats().ready == 1
 
 
+@pytest.mark.server
 def test_on_postgresql_an_old_schema_ends_it(tmp_path: Path) -> None:
     home = Home(tmp_path, servers.postgres_url("cli_worker"))
     with running(home) as program:
         assert program.wait() == 1
         [error] = program.records()
-        assert "fairlead migrate" in error["message"]
+        assert "fairturn migrate" in error["message"]
         assert home.url in error["message"]
-    with fairlead.connect(home.url) as db:
+    with fairturn.connect(home.url) as db:
         db.migrate()
     with running(home, "--name", "web") as program:
         program.until("worker web is ready")
@@ -173,7 +174,7 @@ def test_text_logs_without_a_terminal(home: Home) -> None:
 def test_in_a_terminal(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home.path)
     terminal = Terminal("worker", "shop:app", "--queue", "emails=3")
-    terminal.until("fairlead worker")
+    terminal.until("fairturn worker")
     terminal.until("emails (weight 3)")
     terminal.until("is ready")
     terminal.until("working")
@@ -200,18 +201,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("source", "name", "code", "told"),
     [
-        ("", "shopp", 2, "no module is called 'shopp', neither here, in "),
+        ("", "shopp", 2, "no module is called 'shopp', neither in "),
         ("", "shopp:app", 2, "Did you mean 'shop'?"),
         ("", "nothing.like:this", 2, "no module is called 'nothing'"),
         ("", "shop.py", 2, "'shop.py' is a file; name the module: shop:app"),
         ("", "./shop.py:jobs", 2, "name the module: shop:jobs"),
-        ("", "shop:", 2, "'shop' has no 'app'. It has no App at all: make one with"),
+        ("", "shop:", 2, "'shop' has no 'app'. It has no App: make one with"),
         ("", ":app", 2, "write MODULE:ATTRIBUTE"),
-        ("app = 7", "shop:app", 2, "shop:app is of type int, not a fairlead.App"),
-        ("def app(): pass", "shop:app", 2, "shop:app is a function, not a fairlead.App"),
-        ("jobs = fairlead.App('sqlite:///x.db')", "shop", 2, "Its App is shop:jobs"),
+        ("app = 7", "shop:app", 2, "shop:app is of type int, not a fairturn.App"),
+        ("def app(): pass", "shop:app", 2, "shop:app is a function, not a fairturn.App"),
+        ("jobs = fairturn.App('sqlite:///x.db')", "shop", 2, "Its App is shop:jobs"),
         (
-            "a = fairlead.App('sqlite:///x.db')\nb = fairlead.App('sqlite:///y.db')",
+            "a = fairturn.App('sqlite:///x.db')\nb = fairturn.App('sqlite:///y.db')",
             "shop:app",
             2,
             "Its Apps are shop:a, shop:b",
@@ -220,13 +221,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("{}['NOT']", "shop", 1, "KeyError: 'NOT'\n    shop.py, line 2: {}['NOT']\nCorrect it;"),
         ("def (", "shop", 1, "shop.py, line 2: invalid syntax\n    def ("),
         ("raise SystemExit(3)", "shop", 1, "it ended the program (SystemExit: 3)"),
-        ("app = fairlead.App('sqlite:///x.db')", "shop", 2, "the app has no tasks"),
+        ("app = fairturn.App('sqlite:///x.db')", "shop", 2, "the app has no tasks"),
     ],
 )  # fmt: skip
 def test_mistakes_in_the_app(
-    source: str, name: str, code: int, told: str, here: Path, cli: Fairlead
+    source: str, name: str, code: int, told: str, here: Path, cli: Fairturn
 ) -> None:
-    (here / "shop.py").write_text(f"import fairlead\n{source}\n")
+    (here / "shop.py").write_text(f"import fairturn\n{source}\n")
     ran = cli("worker", name, "--log", "text")
     assert ran.code == code
     assert told in ran.err
@@ -243,13 +244,13 @@ def test_mistakes_in_the_app(
         (["--queue", "emails=0"], "must be at least 1"),
         (["--reserve", "urgent=5"], "--reserve takes PRIORITY=LIMIT"),
         (["--reserve", "5"], "--reserve '5': write 0=5 10=8"),
-        (["--reserve", "0=50"], "concurrency only 10"),
+        (["--reserve", "0=50"], "but concurrency is 10"),
         (["--concurrency", "0"], "concurrency must be at least 1"),
         (["--processes", "0"], "--processes must be at least 1"),
         (["--log-level", "loud"], "Choose from"),
     ],
 )
-def test_mistakes_in_the_options(options: list[str], told: str, here: Path, cli: Fairlead) -> None:
+def test_mistakes_in_the_options(options: list[str], told: str, here: Path, cli: Fairturn) -> None:
     Home(here, f"sqlite:///{here}/jobs.db")
     ran = cli("worker", "shop:app", "--log", "text", *options)
     assert ran.code == 2, ran.err
@@ -261,7 +262,7 @@ def test_the_apps_own_database_wins(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Home(here, "sqlite:///jobs.db")
-    monkeypatch.setenv("FAIRLEAD_URL", "sqlite:///elsewhere.db")
+    monkeypatch.setenv("FAIRTURN_URL", "sqlite:///elsewhere.db")
     assert run(["task", "list", "shop:app"]) == 0
     assert "--db" not in capsys.readouterr().err
     assert run(["task", "list", "shop:app", "--db", "sqlite:///elsewhere.db"]) == 0

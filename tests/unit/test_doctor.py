@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import doctor
-from fairlead.cli.app import run
-from fairlead.doctor import mysql, postgres, queues, sqlite
-from fairlead.doctor.patient import Patient, command_text, size
+import fairturn
+from fairturn import doctor
+from fairturn.cli.app import run
+from fairturn.doctor import mysql, postgres, queues, sqlite
+from fairturn.doctor.examination import Examination, command_text, size
 from tests import servers
 
 
-def examined(db: fairlead.Database, **options: Any) -> dict[str, list[doctor.Finding]]:
+def examined(db: fairturn.Database, **options: Any) -> dict[str, list[doctor.Finding]]:
     """The findings by check."""
     found: dict[str, list[doctor.Finding]] = {}
     for finding in doctor.examine(db, **options):
@@ -28,7 +28,7 @@ def examined(db: fairlead.Database, **options: Any) -> dict[str, list[doctor.Fin
     return found
 
 
-def levels(db: fairlead.Database, **options: Any) -> dict[str, str]:
+def levels(db: fairturn.Database, **options: Any) -> dict[str, str]:
     """The worst level of each check."""
     order = doctor.LEVELS.index
     return {
@@ -37,7 +37,7 @@ def levels(db: fairlead.Database, **options: Any) -> dict[str, str]:
     }
 
 
-def unhealthy(db: fairlead.Database, **options: Any) -> dict[str, str]:
+def unhealthy(db: fairturn.Database, **options: Any) -> dict[str, str]:
     return {check: level for check, level in levels(db, **options).items() if level != "ok"}
 
 
@@ -50,12 +50,12 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def file_db(path: Path) -> Iterator[fairlead.Database]:
-    with fairlead.connect(f"sqlite:///{path}") as db:
+def file_db(path: Path) -> Iterator[fairturn.Database]:
+    with fairturn.connect(f"sqlite:///{path}") as db:
         yield db
 
 
-def test_a_new_file_is_healthy(file_db: fairlead.Database) -> None:
+def test_a_new_file_is_healthy(file_db: fairturn.Database) -> None:
     file_db.queue("emails").create()
     found = levels(file_db, deep=True)
     assert set(found.values()) == {"ok"}
@@ -65,7 +65,7 @@ def test_a_new_file_is_healthy(file_db: fairlead.Database) -> None:
     assert {"clock", "schema", "queues", "leases", "maintenance"} <= set(found)
 
 
-def test_every_finding_that_is_not_ok_has_a_reason_and_a_fix(file_db: fairlead.Database) -> None:
+def test_every_finding_that_is_not_ok_has_a_reason_and_a_fix(file_db: fairturn.Database) -> None:
     queue = file_db.queue("emails")
     queue.create()
     queue.pause()
@@ -76,36 +76,36 @@ def test_every_finding_that_is_not_ok_has_a_reason_and_a_fix(file_db: fairlead.D
             assert finding.fix
 
 
-def test_permissions(file_db: fairlead.Database, path: Path) -> None:
+def test_permissions(file_db: fairturn.Database, path: Path) -> None:
     file_db.queues()
     os.chmod(path, 0o666)
     assert unhealthy(file_db) == {"permissions": "bad"}
 
 
 def test_journal_mode(path: Path) -> None:
-    with fairlead.connect(f"sqlite:///{path}") as db:
+    with fairturn.connect(f"sqlite:///{path}") as db:
         db.queues()
-    patient_db = fairlead.connect(f"sqlite:///{path}")
-    patient = Patient(patient_db, command_text, "fairlead", False)
-    patient.ask("version")  # opens it, as WAL
+    patient_db = fairturn.connect(f"sqlite:///{path}")
+    examination = Examination(patient_db, command_text, "fairturn", False)
+    examination.ask("version")  # opens it, as WAL
     answers = {"journal_mode": [["delete"]], "synchronous": [[1]]}
-    ask = patient.ask
-    patient.ask = lambda name, *params: answers.get(name) or ask(name, *params)  # type: ignore
-    found = {finding.check: finding.level for finding in sqlite.examine(patient)}
+    ask = examination.ask
+    examination.ask = lambda name, *params: answers.get(name) or ask(name, *params)  # type: ignore
+    found = {finding.check: finding.level for finding in sqlite.examine(examination)}
     patient_db.close()
     assert found["journal"] == "bad"
     assert found["synchronous"] == "warn"
 
 
 def test_a_long_reader_is_named(
-    file_db: fairlead.Database, path: Path, monkeypatch: pytest.MonkeyPatch
+    file_db: fairturn.Database, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "WAL", 100_000)
     queue = file_db.queue("emails")
     queue.create()
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN")
-    reader.execute("SELECT count(*) FROM fairlead_queue").fetchall()
+    reader.execute("SELECT count(*) FROM fairturn_queue").fetchall()
     queue.send_many(b"x" * 1000 for _ in range(500))
     [finding] = examined(file_db)["wal"]
     assert finding.level == "warn"
@@ -116,7 +116,7 @@ def test_a_long_reader_is_named(
     assert "earlier long reader" in finding.what
 
 
-def test_disk(file_db: fairlead.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk(file_db: fairturn.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "DISK_WARN", 1 << 62)
     assert unhealthy(file_db) == {"disk": "warn"}
     monkeypatch.setattr(sqlite, "DISK_BAD", 1 << 62)
@@ -124,50 +124,54 @@ def test_disk(file_db: fairlead.Database, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_damage_is_found_only_by_looking_deep(path: Path) -> None:
-    with fairlead.connect(f"sqlite:///{path}") as db:
+    with fairturn.connect(f"sqlite:///{path}") as db:
         queue = db.queue("emails")
         queue.create()
         queue.send_many([b"x" * 3000] * 200)
     with path.open("r+b") as file:
         file.seek(path.stat().st_size // 2)
         file.write(b"\xff" * 4096)
-    with fairlead.connect(f"sqlite:///{path}") as db:
+    with fairturn.connect(f"sqlite:///{path}") as db:
         [finding] = examined(db, deep=True)["integrity"]
         assert finding.level == "bad"
         assert ".recover" in finding.fix
         assert "integrity" not in levels(db)
 
 
-def test_a_newer_and_an_older_schema(file_db: fairlead.Database, path: Path) -> None:
+def test_a_newer_and_an_older_schema(file_db: fairturn.Database, path: Path) -> None:
     file_db.queues()
     raw = sqlite3.connect(path, isolation_level=None)
-    raw.execute("INSERT INTO fairlead_migration VALUES (99, 'x', 0, 1)")
+    raw.execute("UPDATE fairturn_installed SET generation = 99")
     assert levels(file_db)["schema"] == "warn"
-    raw.execute("DELETE FROM fairlead_migration")
-    assert levels(file_db)["schema"] == "bad"
+    raw.execute("UPDATE fairturn_installed SET oldest_client = 99")
+    [finding] = examined(file_db)["schema"]
+    assert (finding.level, "migrate" in finding.fix) == ("bad", False)
+    raw.execute("UPDATE fairturn_installed SET generation = 1, oldest_client = 1")
+    raw.execute("DELETE FROM fairturn_migration")
+    [finding] = examined(file_db)["schema"]
+    assert (finding.level, "migrate" in finding.fix) == ("bad", True)
     raw.close()
 
 
 # --- the queues ---------------------------------------------------------------------------------
 
 
-def test_queues(file_db: fairlead.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues, "STALLED", 0.05)
+def test_queues(file_db: fairturn.Database) -> None:
+    long_ago = time.time() - 2 * queues.STALLED
     paused, stalled, behind, dying = (
         file_db.queue(n) for n in ("paused", "still", "slow", "dying")
     )
     for queue in (paused, stalled, behind, dying):
         queue.create()
-        queue.send(1)
-        queue.send(2)
+        queue.send(1, at=long_ago)
+        queue.send(2, at=long_ago)
     paused.pause()
     behind.receive()
     for message in dying.receive(2):
         message.kill("broken")
-    time.sleep(0.1)
     found = examined(file_db)
     assert [f.what.split("'")[1] for f in found["paused"]] == ["paused"]
-    assert found["paused"][0].fix == "fairlead queue resume paused"
+    assert found["paused"][0].fix == "fairturn queue resume paused"
     assert [f.what.split("'")[1] for f in found["consumers"]] == ["still"]
     assert [f.what.split("'")[1] for f in found["behind"]] == ["slow"]
     assert [f.what.split("'")[1] for f in found["dead"]] == ["dying"]
@@ -178,18 +182,18 @@ def test_queues(file_db: fairlead.Database, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_dead_letter_queue_that_does_not_exist(kind: str, path: Path) -> None:
     made = {"postgresql": servers.postgres_url, "mysql": servers.mysql_url}
     url = made[kind]("doctor_letters") if kind in made else f"sqlite:///{path}"
-    with fairlead.connect(url) as db:
+    with fairturn.connect(url) as db:
         db.migrate()
         db.queue("emails").create(max_body=1024, dead_letter="graves")
         [finding] = examined(db)["dead_letter"]
         assert finding.level == "warn"
         assert "'emails' has the dead-letter queue 'graves', which does not exist" in finding.what
-        assert finding.fix == "fairlead queue create graves"
+        assert finding.fix == "fairturn queue create graves"
         assert run([*finding.fix.split()[1:], "--db", url]) == 0
         assert "dead_letter" not in examined(db)
 
 
-def test_expired_leases(file_db: fairlead.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expired_leases(file_db: fairturn.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queues, "EXPIRED_GRACE", 0)
     queue = file_db.queue("emails")
     queue.create()
@@ -197,13 +201,13 @@ def test_expired_leases(file_db: fairlead.Database, monkeypatch: pytest.MonkeyPa
     queue.receive(lease=0)
     [finding] = examined(file_db)["leases"]
     assert finding.level == "warn"
-    assert finding.fix == "fairlead maintain"
+    assert finding.fix == "fairturn maintain"
     file_db.maintain()
     assert levels(file_db)["leases"] == "ok"
 
 
 def test_rows_that_wait_for_maintenance(
-    file_db: fairlead.Database, monkeypatch: pytest.MonkeyPatch
+    file_db: fairturn.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queues, "TALLY", 2)
     queue = file_db.queue("emails")
@@ -215,7 +219,7 @@ def test_rows_that_wait_for_maintenance(
     assert unhealthy(file_db) == {}
 
 
-def test_clock_skew(file_db: fairlead.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clock_skew(file_db: fairturn.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     real = file_db.clock
     monkeypatch.setattr(file_db, "clock", lambda: real() - 90_000_000)
     [finding] = examined(file_db)["clock"]
@@ -241,7 +245,7 @@ def test_exit_codes_and_json(path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert run(["doctor", "--db", url]) == 1
     out = capsys.readouterr().out
     assert f"chmod o-rwx {path}" in out
-    assert f"fairlead queue resume emails --db {url}" in out
+    assert f"fairturn queue resume emails --db {url}" in out
 
 
 def test_an_unreachable_database(capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,8 +264,8 @@ def test_sizes() -> None:
 
 
 @pytest.fixture
-def postgres_db() -> Iterator[fairlead.Database]:
-    with fairlead.connect(servers.postgres_url("doctor")) as db:
+def postgres_db() -> Iterator[fairturn.Database]:
+    with fairturn.connect(servers.postgres_url("doctor")) as db:
         db.migrate()
         yield db
 
@@ -276,7 +280,8 @@ def session() -> Iterator[Any]:
         connection.rollback()
 
 
-def test_postgres_is_healthy(postgres_db: fairlead.Database) -> None:
+@pytest.mark.server
+def test_postgres_is_healthy(postgres_db: fairturn.Database) -> None:
     postgres_db.queue("emails").create()
     assert unhealthy(postgres_db) == {}
     assert {"version", "durability", "isolation", "pooler", "horizon", "bloat", "locks"} <= set(
@@ -284,18 +289,20 @@ def test_postgres_is_healthy(postgres_db: fairlead.Database) -> None:
     )
 
 
+@pytest.mark.server
 def test_postgres_without_a_schema(capsys: pytest.CaptureFixture[str]) -> None:
     url = servers.postgres_url("bare")
     assert run(["doctor", "--db", url]) == 1
-    assert f"fairlead migrate --db {url}" in capsys.readouterr().out
+    assert f"fairturn migrate --db {url}" in capsys.readouterr().out
     assert run(["stats", "--db", url]) == 1
-    assert f"run: fairlead migrate --db {url}" in capsys.readouterr().err
-    with fairlead.connect(url) as db:
+    assert f"run: fairturn migrate --db {url}" in capsys.readouterr().err
+    with fairturn.connect(url) as db:
         assert unhealthy(db) == {"schema": "bad"}
 
 
+@pytest.mark.server
 def test_the_holder_of_the_horizon_of_postgres_is_named(
-    postgres_db: fairlead.Database, session: Any, monkeypatch: pytest.MonkeyPatch
+    postgres_db: fairturn.Database, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "LONG", 0)
     session.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -308,19 +315,20 @@ def test_the_holder_of_the_horizon_of_postgres_is_named(
     assert levels(postgres_db)["horizon"] == "bad"
 
 
+@pytest.mark.server
 def test_who_waits_for_whom_in_postgres(
-    postgres_db: fairlead.Database, session: Any, monkeypatch: pytest.MonkeyPatch
+    postgres_db: fairturn.Database, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import threading
 
     monkeypatch.setattr(postgres, "WAIT", 0)
     postgres_db.queue("waiting").create()
-    session.execute("UPDATE fairlead.queue SET paused = 0 WHERE name = 'waiting'")
+    session.execute("UPDATE fairturn.queue SET paused = 0 WHERE name = 'waiting'")
     [pid] = session.execute("SELECT pg_backend_pid()").fetchone()
     other = threading.Thread(target=postgres_db.queue("waiting").pause)
     other.start()
     try:
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         found = examined(postgres_db)["locks"]
         while found[0].level == "ok" and time.monotonic() < end:
             found = examined(postgres_db)["locks"]
@@ -331,18 +339,19 @@ def test_who_waits_for_whom_in_postgres(
     assert f"session {pid} holds" in found[0].what
 
 
+@pytest.mark.server
 def test_postgres_settings(
-    postgres_db: fairlead.Database, session: Any, monkeypatch: pytest.MonkeyPatch
+    postgres_db: fairturn.Database, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.autocommit = True
     name = session.info.dbname
     session.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
-    session.execute("ALTER TABLE fairlead.message SET (autovacuum_enabled = false)")
+    session.execute("ALTER TABLE fairturn.message SET (autovacuum_enabled = false)")
     try:
         assert unhealthy(postgres_db) == {"isolation": "warn", "autovacuum": "bad"}
     finally:
         session.execute(f"ALTER DATABASE {name} RESET default_transaction_isolation")
-        session.execute("ALTER TABLE fairlead.message RESET (autovacuum_enabled)")
+        session.execute("ALTER TABLE fairturn.message RESET (autovacuum_enabled)")
     monkeypatch.setattr(postgres, "MINIMUM", 999_999)
     assert unhealthy(postgres_db) == {"version": "bad"}
 
@@ -352,13 +361,15 @@ def test_dangerous_servers() -> None:
     assert found == {"fsync": "bad", "synchronous_commit": "warn"}
 
 
+@pytest.mark.server
 def test_postgres_behind_a_pooler_is_recognised() -> None:
     servers.postgres_url("doctor")
-    with fairlead.connect(servers.pgbouncer_url("doctor"), prepare=False) as db:
+    with fairturn.connect(servers.pgbouncer_url("doctor"), prepare=False) as db:
         db.migrate()
         assert unhealthy(db) == {"pooler": "warn"}
 
 
+@pytest.mark.server
 def test_postgres_behind_a_pooler_and_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     servers.postgres_url("doctor")
     url = servers.pgbouncer_url("doctor")
@@ -372,13 +383,14 @@ def test_postgres_behind_a_pooler_and_the_command(capsys: pytest.CaptureFixture[
 
 
 @pytest.fixture
-def mysql_db() -> Iterator[fairlead.Database]:
-    with fairlead.connect(servers.mysql_url("doctor")) as db:
+def mysql_db() -> Iterator[fairturn.Database]:
+    with fairturn.connect(servers.mysql_url("doctor")) as db:
         db.migrate()
         yield db
 
 
-def test_mysql_is_healthy(mysql_db: fairlead.Database) -> None:
+@pytest.mark.server
+def test_mysql_is_healthy(mysql_db: fairturn.Database) -> None:
     mysql_db.queue("emails").create(max_body=1024)
     assert unhealthy(mysql_db) == {}
     assert {
@@ -392,7 +404,8 @@ def test_mysql_is_healthy(mysql_db: fairlead.Database) -> None:
     } <= (set(levels(mysql_db)))
 
 
-def test_mysql_packets(mysql_db: fairlead.Database) -> None:
+@pytest.mark.server
+def test_mysql_packets(mysql_db: fairturn.Database) -> None:
     queue = mysql_db.queue("large")
     queue.create(max_body=64 << 20)
     try:
@@ -403,16 +416,17 @@ def test_mysql_packets(mysql_db: fairlead.Database) -> None:
         queue.drop()
 
 
+@pytest.mark.server
 def test_long_transactions_of_mysql(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mysql, "LONG", 0)
     # A server of its own: doctor names the oldest few, and on the shared one those are others'.
     with servers.Mysql(durable=False) as server:
-        db = fairlead.connect(server.create_database("doctor"))
+        db = fairturn.connect(server.create_database("doctor"))
         db.migrate()
         other = server.connect("doctor")
         with other.cursor() as cursor:
             cursor.execute("BEGIN")
-            cursor.execute("SELECT * FROM fairlead_queue FOR UPDATE")
+            cursor.execute("SELECT * FROM fairturn_queue FOR UPDATE")
             cursor.execute("SELECT CONNECTION_ID()")
             [thread] = cursor.fetchone()
         found = [f.what for f in examined(db)["transactions"]]

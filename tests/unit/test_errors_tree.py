@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-import fairlead
-from fairlead import errors
+import fairturn
+from fairturn.core import errors
 
 
 def drawn() -> dict[str, str | None]:
@@ -42,15 +42,15 @@ def test_every_class_is_drawn_and_nothing_else():
 
 @pytest.mark.parametrize("name", defined())
 def test_the_parent_is_the_drawn_one(name):
-    ours = [cls for cls in defined()[name].__bases__ if issubclass(cls, errors.FairleadError)]
+    ours = [cls for cls in defined()[name].__bases__ if issubclass(cls, errors.FairturnError)]
     parent = drawn()[name]
     assert [cls.__name__ for cls in ours] == ([] if parent is None else [parent])
 
 
 @pytest.mark.parametrize("name", defined())
 def test_every_error_is_exported(name):
-    assert name in fairlead.__all__
-    assert getattr(fairlead, name) is defined()[name]
+    assert name in fairturn.__all__
+    assert getattr(fairturn, name) is defined()[name]
 
 
 @pytest.mark.parametrize("name", defined())
@@ -60,7 +60,7 @@ def test_every_error_is_documented(name):
 
 def test_three_branches_for_three_faults_and_one_that_is_none():
     # (A program of ours may have its own, like serve.)
-    found = errors.FairleadError.__subclasses__()
+    found = errors.FairturnError.__subclasses__()
     branches = [cls.__name__ for cls in found if cls.__module__ == errors.__name__]
     assert sorted(branches) == [
         "DatabaseError",
@@ -99,6 +99,8 @@ SAMPLES = [
     errors.LeaseLost("emails", [7]),
     errors.PermitLost(3),
     errors.OutcomeUnknown("send", OSError("broken pipe")),
+    errors.SchemaOutdated("the tables are old"),
+    errors.SchemaOutdated("the schema is too new", "upgrade"),
 ]
 
 
@@ -107,7 +109,8 @@ def test_the_text_says_what_to_do(error):
     text = str(error)
     assert len(text) > 40
     assert re.search(
-        r"create|Pass|pass|Let|Send|send|Store|drop|take|Check|never sent|acked", text
+        r"[Cc]reate|[Pp]ass|Wait|[Ss]end|Store|drop|take|Check|never sent|acked|migrate|[Uu]pgrade",
+        text,
     ), text
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import fairlead
+import fairturn
 
 
 def interrupted(self: threading.Thread) -> None:
@@ -18,7 +18,7 @@ def interrupted(self: threading.Thread) -> None:
 def test_closing_is_not_in_the_way(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    db = fairlead.connect(f"sqlite:///{tmp_path}/jobs.db")
+    db = fairturn.connect(f"sqlite:///{tmp_path}/jobs.db")
     queue = db.queue("emails")
     queue.create()
     id = queue.send("later", delay=3600)

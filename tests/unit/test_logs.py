@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead.worker import logs
+import fairturn
+from fairturn.observe import logs
 
 log = logging.getLogger("tests.shop")
 
@@ -52,7 +52,7 @@ def test_records_of_handlers_say_which_message(tmp_path: Path) -> None:
     """Of coroutines that take turns and of threads alike, whoever the logger is."""
     stream = io.StringIO()
     logs.setup(True, "INFO", stream)
-    app = fairlead.App(f"sqlite:///{tmp_path}/jobs.db")
+    app = fairturn.App(f"sqlite:///{tmp_path}/jobs.db")
     everybody = asyncio.Barrier(3)
     done: list[str] = []
 
@@ -101,9 +101,9 @@ def test_records_of_handlers_say_which_message(tmp_path: Path) -> None:
 def test_the_workers_own_records_say_it_too(tmp_path: Path) -> None:
     stream = io.StringIO()
     logs.setup(True, "INFO", stream)
-    app = fairlead.App(f"sqlite:///{tmp_path}/jobs.db")
+    app = fairturn.App(f"sqlite:///{tmp_path}/jobs.db")
 
-    @app.task(queue="emails", retry=fairlead.Backoff(initial=0, max_attempts=2))
+    @app.task(queue="emails", retry=fairturn.Backoff(initial=0, max_attempts=2))
     def welcome(to: str) -> None:
         raise ValueError("no mailbox")
 
@@ -127,9 +127,9 @@ def test_a_handler_in_a_process_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(
         textwrap.dedent("""
         import logging
-        import fairlead
+        import fairturn
 
-        app = fairlead.App("sqlite:///jobs.db")
+        app = fairturn.App("sqlite:///jobs.db")
 
         @app.task(executor="process", result=True, channel="tenant-7")
         def welcome(to: str) -> None:
@@ -138,7 +138,7 @@ def test_a_handler_in_a_process_of_its_own(tmp_path: Path) -> None:
     )
     program = textwrap.dedent("""
         import asyncio
-        from fairlead.worker import logs
+        from fairturn.observe import logs
         from shop import app, welcome
 
         async def main():
@@ -248,7 +248,7 @@ def test_text_for_people() -> None:
 # --- setting up ---------------------------------------------------------------------------------
 def test_importing_installs_nothing() -> None:
     program = (
-        "import logging, fairlead.worker.logs as l; print(logging.root.handlers, l.settings())"
+        "import logging, fairturn.observe.logs as l; print(logging.root.handlers, l.settings())"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
@@ -272,6 +272,6 @@ def test_setup_replaces_its_own_handler_only() -> None:
 
 def test_an_unknown_level_is_refused() -> None:
     before = list(logging.getLogger().handlers)
-    with pytest.raises(fairlead.InvalidArgument, match=r"no log level is called 'loud'.*WARNING"):
+    with pytest.raises(fairturn.InvalidArgument, match=r"no log level is called 'loud'.*WARNING"):
         logs.setup(True, "loud")
     assert logging.getLogger().handlers == before

@@ -11,10 +11,10 @@ import psycopg
 import pymysql
 import pytest
 
-import fairlead
+import fairturn
 from tests import servers
 
-Door = tuple[fairlead.Database, Callable[[str, Any], None]]
+Door = tuple[fairturn.Database, Callable[[str, Any], None]]
 
 
 @pytest.fixture(params=["postgresql", "mysql"])
@@ -23,7 +23,7 @@ def door(request: pytest.FixtureRequest) -> Iterator[Door]:
     if request.param == "postgresql":
         url = servers.postgres_url("meta_sql")
         connection: Any = psycopg.connect(url, autocommit=True)
-        text = "SELECT fairlead.{}('q', %s)"
+        text = "SELECT fairturn.{}('q', %s)"
     else:
         url = servers.mysql_url("meta_sql")
         at = urlsplit(url)
@@ -34,13 +34,13 @@ def door(request: pytest.FixtureRequest) -> Iterator[Door]:
             database=at.path[1:],
             autocommit=True,
         )
-        text = "CALL fairlead_{}('q', %s)"
+        text = "CALL fairturn_{}('q', %s)"
 
     def call(name: str, meta: Any) -> None:
         with connection.cursor() as cursor:
             cursor.execute(text.format(name), (json.dumps({"meta": meta}),))
 
-    with fairlead.connect(url) as db:
+    with fairturn.connect(url) as db:
         db.migrate()
         yield db, call
         db.queue("q").drop()

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-import fairlead
-from fairlead.drivers.listening import AsyncPsycopgListening, PsycopgListening
-from fairlead.errors import DatabaseUnavailable
+import fairturn
+from fairturn.core.errors import DatabaseUnavailable
+from fairturn.drivers.psycopg.notifications import AsyncPsycopgListening, PsycopgListening
 from tests import servers
 from tests.faults.crew import fresh_url
 from tests.faults.proxy import Proxy
 
 KINDS = ["postgresql", "mysql"]
-pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.fixture(params=KINDS)
@@ -29,13 +28,13 @@ def mute(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 async def queues(url: str) -> None:
-    async with fairlead.connect_async(url, timeout=1) as db:
+    async with fairturn.connect_async(url, timeout=1) as db:
         await db.queues()
 
 
 def test_from_the_start(mute: str) -> None:
     with (
-        fairlead.connect(mute, timeout=1) as db,
+        fairturn.connect(mute, timeout=1) as db,
         pytest.raises(DatabaseUnavailable, match=r"cannot connect to .*: .+"),
     ):
         db.queues()
@@ -55,23 +54,26 @@ def silent(tmp_path: Path) -> Iterator[str]:
         yield proxy.url(url)
 
 
+@pytest.mark.server
 def test_mysql_at_the_settings(silent: str) -> None:
-    with fairlead.connect(silent, timeout=1) as db, pytest.raises(DatabaseUnavailable):
+    with fairturn.connect(silent, timeout=1) as db, pytest.raises(DatabaseUnavailable):
         db.queues()
 
 
+@pytest.mark.server
 def test_mysql_at_the_settings_async(silent: str) -> None:
     with pytest.raises(DatabaseUnavailable):
         asyncio.run(queues(silent))
 
 
+@pytest.mark.server
 def test_mysql_a_statement_may_take_longer_than_opening(tmp_path: Path) -> None:
     with (
-        fairlead.connect(fresh_url("mysql", tmp_path), timeout=1) as db,
-        db.runner.transaction() as connection,
+        fairturn.connect(fresh_url("mysql", tmp_path), timeout=3) as db,
+        db._runner.transaction() as connection,
         connection.cursor() as cursor,
     ):
-        cursor.execute("SELECT SLEEP(1.5)")
+        cursor.execute("SELECT SLEEP(3.3)")
 
 
 @pytest.fixture
@@ -82,11 +84,13 @@ def deaf(tmp_path: Path) -> Iterator[str]:
         yield proxy.url(url)
 
 
+@pytest.mark.server
 def test_postgresql_at_listen(deaf: str) -> None:
     with pytest.raises(ConnectionError):
-        PsycopgListening(deaf, 1, "fairlead")
+        PsycopgListening(deaf, 1, "fairturn")
 
 
+@pytest.mark.server
 def test_postgresql_at_listen_async(deaf: str) -> None:
     with pytest.raises(ConnectionError):
-        asyncio.run(AsyncPsycopgListening.open(deaf, 1, "fairlead"))
+        asyncio.run(AsyncPsycopgListening.open(deaf, 1, "fairturn"))

@@ -13,21 +13,26 @@ from urllib.parse import urlsplit
 import pymysql
 import pytest
 
-from fairlead import errors
-from fairlead.backends.base import Memory, Receive
-from fairlead.backends.mysql import MysqlBackend
-from fairlead.backends.mysql.schema import statements
-from fairlead.drivers import asyncmy as asyncmy_driver
-from fairlead.drivers.pymysql import PyMysqlDriver, connect
-from fairlead.run import arun, run
+from fairturn.backends.base import ConsumerState, Receive
+from fairturn.backends.mysql import MysqlBackend
+from fairturn.backends.mysql.schema import statements
+from fairturn.backends.verbs import ACK, Fail, Lease
+from fairturn.core import errors
+from fairturn.core.rows import SendRow
+from fairturn.core.settings import Policy, PolicyRow, policy_row
+from fairturn.drivers.mysql import asyncmy as asyncmy_driver
+from fairturn.drivers.mysql.pymysql import PyMysqlDriver, connect
+from fairturn.drivers.run import run
+from fairturn.drivers.run_async import run_async
 from tests import servers
 
+DATABASE = "mysql_unit"
 NOW = 1_800_000_000_000_000
 SECOND = 1_000_000
 backend = MysqlBackend()
 
 
-def arguments(name: str = "mysql_unit") -> dict[str, Any]:
+def arguments(name: str = DATABASE) -> dict[str, Any]:
     parts = urlsplit(servers.mysql_url(name))
     return {
         "host": parts.hostname,
@@ -38,20 +43,17 @@ def arguments(name: str = "mysql_unit") -> dict[str, Any]:
     }
 
 
-def item(body: bytes = b"x", channel: str = "", **given: Any) -> tuple[Any, ...]:
-    names = "json rank due delay key conflict version type headers lease max_attempts expires"
-    names += " max_wait group once once_us"
-    defaults = {"json": 0, "rank": 0, "delay": 0, "conflict": "e", "version": 0}
-    return (channel, body, *({**defaults, **given}.get(name) for name in names.split()))
+def item(body: bytes = b"x", channel: str = "", json: int = 0, **given: Any) -> SendRow:
+    return SendRow(channel, body, json, **given)
 
 
 class Client:
-    """One connection and the operations on it; errors are Fairlead's where they are known."""
+    """One connection and the operations on it; errors are Fairturn's where they are known."""
 
     def __init__(self, connection: Any, own: bool = True) -> None:
         self.driver = PyMysqlDriver(connection)
         self.own = own
-        self.memory = Memory()
+        self.consumer = ConsumerState()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda *args: self.run(getattr(backend, name)(*args))
@@ -68,22 +70,20 @@ class Client:
     def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
         return self.driver.execute(text, params)
 
-    def put(self, queue: str, *items: tuple[Any, ...], now: int | None = None) -> list[Any]:
+    def put(self, queue: str, *items: SendRow, now: int | None = None) -> list[Any]:
         return self.run(backend.send(queue, items or [item()], now))
 
     def take(self, queue: str, n: int = 1, now: int | None = None, **args: Any) -> list[Any]:
-        op = backend.receive(queue, Receive(n, **args), self.memory, now)
+        op = backend.receive(queue, Receive(n, **args), self.consumer, now)
         return self.run(op).rows
 
 
-def leases(rows: list[Any]) -> list[tuple[int, int]]:
-    return [(row[0], row[11]) for row in rows]
+def leases(rows: list[Any]) -> list[Lease]:
+    return [Lease(row.id, row.deliveries) for row in rows]
 
 
-def policy(**given: Any) -> tuple[Any, ...]:
-    names = "max_concurrency rate_count rate_period_us burst weight paused ordered max_size"
-    defaults = {"burst": 1, "weight": 1, "paused": 0, "ordered": 0}
-    return tuple({**defaults, **given}.get(name) for name in names.split())
+def policy(**given: Any) -> PolicyRow:
+    return policy_row(Policy())._replace(**given)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def opened(migrated: None) -> Iterator[Callable[..., Client]]:
             if sql_mode is not None:
                 client.sql(f"SET SESSION sql_mode = '{sql_mode}'")
         else:
-            client = Client(connect(**arguments(), timeout=2))
+            client = Client(connect(**arguments(), timeout=60))
         made.append(client)
         return client
 
@@ -149,12 +149,13 @@ def shell(database: str, text: str) -> str:
     return done.stdout
 
 
+@pytest.mark.server
 def test_the_door_alone_from_the_migrations_to_the_ack(migrated: None) -> None:
     """With another prefix, in the client's default isolation and transaction mode."""
     database = arguments("mysql_door")["database"]
     other = MysqlBackend("jobs_")
     for _, text in other.migrations():
-        assert "fairlead_" not in text
+        assert "fairturn_" not in text
         shell(database, text)
     shell(database, """CALL jobs_queue_create('é', '{"lease": 7, "max_attempts": 1}');""")
     sent = shell(
@@ -182,37 +183,39 @@ def test_the_door_alone_from_the_migrations_to_the_ack(migrated: None) -> None:
     assert shell(database, "CALL jobs_maintain(100, '{}');") == "0\t0\t0\t0\t0\n"
 
 
+@pytest.mark.server
 def test_the_door_refuses_what_is_wrong(a: Client, queue: str) -> None:
     wrong = {
-        "CALL fairlead_send('nobody', '1', '{}')": errors.QueueNotFound,
-        "CALL fairlead_send('q', '1', '{\"key\": \"\"}')": errors.InvalidName,
-        "CALL fairlead_send('q', '1', '{\"on_conflict\": \"x\"}')": errors.InvalidArgument,
-        "CALL fairlead_send('q', '1', '{\"delay\": -1}')": errors.InvalidArgument,
-        "CALL fairlead_send('q', '1', '{\"dealy\": 1}')": errors.InvalidArgument,
-        "CALL fairlead_send('q', '1', '{\"group\": \"\"}')": errors.InvalidName,
-        "CALL fairlead_send('q', '1', '[]')": errors.InvalidArgument,
-        "CALL fairlead_ack('q', '[]', '{\"strcit\": 1}')": errors.InvalidArgument,
-        "CALL fairlead_queue_set('q', '{\"leese\": 1}')": errors.InvalidArgument,
-        "CALL fairlead_policy_set('q', '', '{\"wait\": 1}')": errors.InvalidArgument,
-        "CALL fairlead_receive('q', 1, '{\"typse\": []}')": errors.InvalidArgument,
-        "CALL fairlead_receive('q', 0, '{}')": errors.InvalidArgument,
-        "CALL fairlead_receive('q', 1, '{\"permit\": 5}')": errors.PermitLost,
-        "CALL fairlead_queue_create('', '{}')": errors.InvalidName,
-        "CALL fairlead_discard('q', 'r', 1, '{}')": errors.InvalidArgument,
+        "CALL fairturn_send('nobody', '1', '{}')": errors.QueueNotFound,
+        "CALL fairturn_send('q', '1', '{\"key\": \"\"}')": errors.InvalidName,
+        "CALL fairturn_send('q', '1', '{\"on_conflict\": \"x\"}')": errors.InvalidArgument,
+        "CALL fairturn_send('q', '1', '{\"delay\": -1}')": errors.InvalidArgument,
+        "CALL fairturn_send('q', '1', '{\"dealy\": 1}')": errors.InvalidArgument,
+        "CALL fairturn_send('q', '1', '{\"group\": \"\"}')": errors.InvalidName,
+        "CALL fairturn_send('q', '1', '[]')": errors.InvalidArgument,
+        "CALL fairturn_ack('q', '[]', '{\"strcit\": 1}')": errors.InvalidArgument,
+        "CALL fairturn_queue_set('q', '{\"leese\": 1}')": errors.InvalidArgument,
+        "CALL fairturn_policy_set('q', '', '{\"wait\": 1}')": errors.InvalidArgument,
+        "CALL fairturn_receive('q', 1, '{\"typse\": []}')": errors.InvalidArgument,
+        "CALL fairturn_receive('q', 0, '{}')": errors.InvalidArgument,
+        "CALL fairturn_receive('q', 1, '{\"permit\": 5}')": errors.PermitLost,
+        "CALL fairturn_queue_create('', '{}')": errors.InvalidName,
+        "CALL fairturn_discard('q', 'r', 1, '{}')": errors.InvalidArgument,
     }
     for text, error in wrong.items():
         with pytest.raises(pymysql.MySQLError) as raised:
             a.sql(text)
         meant = backend.translate(a.driver.code(raised.value) or "", str(raised.value))
         assert type(meant) is error, text
-    a.sql("CALL fairlead_send('q', '1', '{\"key\": \"k\"}')")
+    a.sql("CALL fairturn_send('q', '1', '{\"key\": \"k\"}')")
     with pytest.raises(pymysql.MySQLError, match="k"):
-        a.sql("CALL fairlead_send('q', '1', '{\"key\": \"k\"}')")
+        a.sql("CALL fairturn_send('q', '1', '{\"key\": \"k\"}')")
 
 
 # --- sessions ---------------------------------------------------------------------------------
 
 
+@pytest.mark.server
 def test_your_session_may_be_as_strange_as_it_likes(
     opened: Callable[..., Client], queue: str
 ) -> None:
@@ -228,14 +231,17 @@ def test_your_session_may_be_as_strange_as_it_likes(
     strange.put(queue, item(body, name, key=name, type=name, headers=b'{"\xc3\xa9": 1}'))
     strange.put(queue, *(item(body, f"{name}{i}", key=f"{name}{i}") for i in range(50)))
     rows = strange.take(queue, 100, types=[name])
-    assert [(row[1], row[2], row[4], row[6]) for row in rows] == [(name, body, name, name)]
+    assert [(row.channel, row.body, row.key, row.type) for row in rows] == [
+        (name, body, name, name)
+    ]
     assert len(strange.take(queue, 100)) == 50
-    strange.fail(queue, leases(rows), f"{name}\n", 0, None, name, True, None)
+    strange.apply_verb(queue, Fail(f"{name}\n", 0, None, name), leases(rows), True, None)
     [failure] = strange.failures(queue, None, name, 5)
-    assert (failure[2], failure[5], failure[7]) == (name, f"{name}\n", name)
+    assert (failure.key, failure.error, failure.reference) == (name, f"{name}\n", name)
     strange.driver.commit()
 
 
+@pytest.mark.server
 def test_a_body_beyond_the_packet_is_refused_and_the_connection_lives(
     a: Client, queue: str
 ) -> None:
@@ -248,17 +254,36 @@ def test_a_body_beyond_the_packet_is_refused_and_the_connection_lives(
     assert a.take(queue) == []
 
 
+@pytest.mark.server
+def test_the_trailer_says_where_the_round_stands(a: Client, queue: str) -> None:
+    a.policy_set(queue, "é", policy(weight=3), None)
+    a.put(queue, *[item(channel="é") for _ in range(3)])
+    [row] = a.take(queue)
+    assert (a.consumer.channel, a.consumer.credit) == ("é", 2)
+    args = Receive(9, acks=[Lease(row.id, 1), Lease(7, 7)])
+    received = a.run(backend.receive(queue, args, a.consumer, None))
+    assert (len(received.rows), received.lost) == (2, [7])
+    a.put(queue, item(delay_us=60_000_000))
+    retry = a.run(backend.receive(queue, Receive(1), a.consumer, None)).retry_after_us
+    assert 0 < retry <= 30_000_000  # the lease's end
+
+
+@pytest.mark.server
 def test_the_async_driver(a: Client, queue: str) -> None:
     async def main() -> None:
         driver = asyncmy_driver.AsyncmyDriver(await asyncmy_driver.connect(**arguments()))
         items = [item(b"\x00\xff", f"é{i}") for i in range(20)]
-        sent = await arun(backend.send(queue, items, None), driver, True)
+        sent = await run_async(backend.send(queue, items, None), driver, True)
         assert [outcome for _, outcome in sent] == ["s"] * 20
-        op = backend.receive(queue, Receive(20), Memory(), None)
-        received = await arun(op, driver, True)
-        assert {row[1:3] for row in received.rows} == {(f"é{i}", b"\x00\xff") for i in range(20)}
+        op = backend.receive(queue, Receive(20), ConsumerState(), None)
+        received = await run_async(op, driver, True)
+        assert {(row.channel, row.body) for row in received.rows} == {
+            (f"é{i}", b"\x00\xff") for i in range(20)
+        }
         with pytest.raises(Exception) as raised:
-            await arun(backend.ack(queue, [(10**9, 1)], True, None), driver, True)
+            await run_async(
+                backend.apply_verb(queue, ACK, [Lease(10**9, 1)], True, None), driver, True
+            )
         code = driver.code(raised.value)
         assert isinstance(backend.translate(code or "", str(raised.value)), errors.LeaseLost)
         await driver.execute("SELECT 1", ())
@@ -273,6 +298,7 @@ def test_the_async_driver(a: Client, queue: str) -> None:
 # --- the schema -------------------------------------------------------------------------------
 
 
+@pytest.mark.server
 def test_two_migrate_at_once_and_again() -> None:
     given = arguments("mysql_twice")
     applied: list[list[str]] = []
@@ -291,15 +317,19 @@ def test_two_migrate_at_once_and_again() -> None:
     everything = [name for name, _ in backend.migrations()]
     assert sorted(applied) == [[], everything]
     client = Client(connect(**given))
-    client.sql("DELETE FROM fairlead_migration WHERE version > 1")  # as after a crash
-    assert client.migrate() == everything[1:]
+    # As after a crash: nothing is stored before it is there.
+    for table in ("migration", "installed", "routine"):
+        client.sql(f"DELETE FROM fairturn_{table}")
+    assert client.migrate() == everything
+    client.check()
     client.driver.close()
 
 
+@pytest.mark.server
 def test_a_missing_schema_is_named() -> None:
     client = Client(connect(**arguments("mysql_nothing")))
     for call in (lambda: client.put("q"), lambda: client.take("q"), lambda: client.check()):
-        with pytest.raises(errors.SchemaOutdated, match="fairlead migrate"):
+        with pytest.raises(errors.SchemaOutdated, match="fairturn migrate"):
             call()
     client.driver.close()
 
@@ -330,18 +360,19 @@ def test_what_error_numbers_mean() -> None:
 # --- counting and plans -----------------------------------------------------------------------
 
 
+@pytest.mark.server
 def test_totals_are_the_same_before_and_after_the_fold(a: Client, b: Client, queue: str) -> None:
     for minute in range(3):
         now = NOW + minute * 60 * SECOND
         a.put(queue, item(), item(), now=now)
-        a.ack(queue, leases(a.take(queue, 2, now)), True, now)
+        a.apply_verb(queue, ACK, leases(a.take(queue, 2, now)), True, now)
     before = a.stats(queue, NOW), a.history(queue, 0, None)
     a.own = False
     a.driver.begin(True)
     a.put(queue, now=NOW + 60 * SECOND)  # a tally that is not committed is not folded, nor lost
     b.maintain(1000, NOW + 120 * SECOND)
     a.driver.rollback()
-    assert b.sql("SELECT COUNT(*) FROM fairlead_tally") == [(0,)]
+    assert b.sql("SELECT COUNT(*) FROM fairturn_tally") == [(0,)]
     assert (b.stats(queue, NOW), b.history(queue, 0, None)) == before
     b.maintain(1000, NOW + 3 * 86_400 * SECOND)
     assert b.history(queue, 0, None) == []
@@ -353,23 +384,24 @@ def reads(client: Client) -> int:
     return sum(int(value) for _, value in rows)
 
 
+@pytest.mark.server
 def test_a_receive_reads_little_however_much_there_is(a: Client, queue: str) -> None:
     """In the session that saw the table empty, and without statistics of what came since."""
     a.take(queue, 10)
     a.put(queue, *(item(b"", f"c{i % 50}") for i in range(50)))
     before = reads(a)
-    a.ack(queue, leases(a.take(queue, 50)), True, None)
+    a.apply_verb(queue, ACK, leases(a.take(queue, 50)), True, None)
     small = reads(a) - before
-    a.put(queue, *(item(b"", "big", delay=0 if i % 2 else 10**12) for i in range(30_000)))
+    a.put(queue, *(item(b"", "big", delay_us=0 if i % 2 else 10**12) for i in range(30_000)))
     a.put(queue, *(item(b"", f"c{i % 50}") for i in range(1000)))
     a.policy_set(queue, "c1", policy(max_concurrency=5), None)  # so that the general path is taken
     a.take(queue, 50)
     for _ in range(3):
         before = reads(a)
-        a.ack(queue, leases(a.take(queue, 50)), True, None)
+        a.apply_verb(queue, ACK, leases(a.take(queue, 50)), True, None)
         assert reads(a) - before < 3 * small + 500
     a.policy_clear(queue, "c1", None)
     for _ in range(3):
         before = reads(a)
-        a.ack(queue, leases(a.take(queue, 50)), True, None)
+        a.apply_verb(queue, ACK, leases(a.take(queue, 50)), True, None)
         assert reads(a) - before < 2 * small + 200

@@ -7,9 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from fairlead import errors
+from fairturn.backends.base import Opening
+from fairturn.backends.verbs import ACK, Kill, Progress
+from fairturn.core import errors
 from tests.unit.test_mysql_backend import Client, item, leases
 from tests.unit.test_mysql_groups import a, b, begin, commit, migrated, old, opened, queue, start
+
+pytestmark = pytest.mark.server
 
 __all__ = ["a", "b", "migrated", "opened", "queue", "start"]  # fixtures
 
@@ -17,7 +21,7 @@ __all__ = ["a", "b", "migrated", "opened", "queue", "start"]  # fixtures
 def told(client: Client, after: str) -> tuple[list[int], str]:
     """The ids of the messages that the events after a cursor are about, and the next cursor."""
     rows, cursor = client.events(after, None, None, 100)
-    return [row[4] for row in rows], cursor
+    return [row.id for row in rows], cursor
 
 
 def test_an_event_that_commits_late_is_not_skipped(
@@ -28,7 +32,7 @@ def test_an_event_that_commits_late_is_not_skipped(
     begin(b)
     late = [id for id, _ in b.put(queue, item(), item())]
     [(after, _)] = a.put(queue)
-    a.sql("UPDATE fairlead_event SET written = written - INTERVAL 2 SECOND WHERE id > %s", cursor)
+    a.sql("UPDATE fairturn_event SET written = written - INTERVAL 2 SECOND WHERE id > %s", cursor)
     assert told(a, start) == ([first], cursor)
     assert told(a, cursor) == ([], cursor)
     assert a.events(None, None, None, 1) == ([], cursor)  # now is before what may still come
@@ -58,7 +62,7 @@ def test_a_gap_that_was_rolled_back_is_passed_once_nobody_writes(
     writer.put(queue)  # somebody is on the way, as far as a reader can tell
     assert told(a, cursor) == ([], cursor)
     a.sql(
-        "UPDATE fairlead_event SET written = written - INTERVAL 2 SECOND WHERE message_id = %s",
+        "UPDATE fairturn_event SET written = written - INTERVAL 2 SECOND WHERE message_id = %s",
         third,
     )
     assert told(a, cursor)[0] == [third]
@@ -85,7 +89,7 @@ def test_what_maintenance_has_deleted_is_no_gap(a: Client, queue: str, start: st
     a.put(queue, item(), item())
     now = a.clock()
     a.maintain(1000, now + 2 * 86_400_000_000)
-    assert a.sql("SELECT COUNT(*) FROM fairlead_event") == [(0,)]
+    assert a.sql("SELECT COUNT(*) FROM fairturn_event") == [(0,)]
     rows, cursor = a.events("", None, None, 10)
     assert (rows, cursor) == a.events(None, None, None, 10)
     [(id, _)] = a.put(queue)
@@ -97,10 +101,10 @@ def test_what_one_call_tells_leaves_no_gap(a: Client, queue: str, start: str) ->
         sent = [id for id, _ in a.put(queue, *[item()] * n)]
         rows = a.take(queue, n)
         assert len(rows) == n
-        a.ack(queue, leases(rows), True, None)
-        assert sorted(row[0] for row in rows) == sent
+        a.apply_verb(queue, ACK, leases(rows), True, None)
+        assert sorted(row.id for row in rows) == sent
     [(first, last, count)] = a.sql(
-        "SELECT MIN(id), MAX(id), COUNT(*) FROM fairlead_event WHERE id > %s", start
+        "SELECT MIN(id), MAX(id), COUNT(*) FROM fairturn_event WHERE id > %s", start
     )
     assert last - first + 1 == count == 3 * 1211
 
@@ -113,7 +117,7 @@ def test_events_of_a_queue_among_many(a: Client, queue: str, start: str) -> None
     rows, cursor = a.events(start, "rare", ["created"], 100)
     assert len(rows) == 1
     rows, cursor = a.events(cursor, "rare", ["created"], 100)
-    assert [row[4] for row in rows] == [last]
+    assert [row.id for row in rows] == [last]
     assert a.events(cursor, "rare", None, 100) == ([], cursor)
     with pytest.raises(errors.QueueNotFound):
         a.events("", "nobody", None, 1)
@@ -132,19 +136,19 @@ def test_reading_events_writes_nothing(a: Client, b: Client, queue: str, start: 
 def test_names_and_errors_of_any_kind(a: Client, queue: str, start: str) -> None:
     nasty = "ключ'\\\"é%s\n"
     sent = [item(b"1", nasty, key=nasty, group=nasty), item(b"2", nasty, group=nasty)]
-    a.group_open(nasty, queue, "i", item(b"end", headers=b'{"\xc3\xa9": [1]}'), None, None)
+    a.group_open(Opening(nasty, queue, "i", item(b"end", headers=b'{"\xc3\xa9": [1]}')), None)
     a.put(queue, *sent)
     a.group_start(nasty, None)
     rows = a.take(queue, 2)
-    assert [row[16] for row in rows] == [nasty, nasty]
-    a.progress(queue, leases(rows), 123_456, nasty, True, None)
-    a.progress(queue, leases(rows[:1]), 1_000_000, None, True, None)
-    a.kill(queue, leases(rows), nasty, None, None, True, None)
+    assert [row.group for row in rows] == [nasty, nasty]
+    a.apply_verb(queue, Progress(123_456, nasty), leases(rows), True, None)
+    a.apply_verb(queue, Progress(1_000_000, None), leases(rows[:1]), True, None)
+    a.apply_verb(queue, Kill(nasty), leases(rows), True, None)
     assert a.settle(10, None) == 1
     events, _ = a.events(start, queue, None, 100)
-    assert {row[5] for row in events} == {nasty, None}
-    assert {row[6] for row in events} == {nasty, "", None}
-    data = {(row[2], row[8]) for row in events if row[2] in ("progress", "dead")}
+    assert {row.key for row in events} == {nasty, None}
+    assert {row.channel for row in events} == {nasty, "", None}
+    data = {(row.kind, row.data) for row in events if row.kind in ("progress", "dead")}
     assert {(kind, json.dumps(json.loads(text), sort_keys=True)) for kind, text in data} == {
         ("progress", json.dumps({"note": nasty, "progress": 0.123456})),
         ("progress", json.dumps({"note": nasty, "progress": 1.0})),
@@ -152,7 +156,7 @@ def test_names_and_errors_of_any_kind(a: Client, queue: str, start: str) -> None
     }
     [end] = a.take(queue, 5)
     told = {"name": nasty, "outcome": "ended", "sent": 2, "done": 0, "dead": 2}
-    assert json.loads(end[3]) == {"é": [1], "fairlead.group": told}
+    assert json.loads(end.headers) == {"é": [1], "fairturn.group": told}
     assert a.outcomes(queue, [], [nasty], None) == [
-        (rows[0][0], nasty, "x", 0, None, nasty, 1_000_000, nasty)
+        (rows[0].id, nasty, "x", 0, None, nasty, 1_000_000, nasty)
     ]

@@ -9,8 +9,13 @@ from typing import Any
 import pymysql
 import pytest
 
-from fairlead import errors
+from fairturn.backends.base import Peek
+from fairturn.backends.verbs import ACK, Lease
+from fairturn.core import errors
+from tests import servers
+from tests.conformance.locks import until_waiting
 from tests.unit.test_mysql_backend import (
+    DATABASE,
     Client,
     a,
     b,
@@ -22,6 +27,8 @@ from tests.unit.test_mysql_backend import (
     policy,
     queue,
 )
+
+pytestmark = pytest.mark.server
 
 __all__ = ["a", "b", "migrated", "opened", "queue"]  # fixtures
 
@@ -37,11 +44,11 @@ def test_a_call_belongs_to_the_callers_transaction(a: Client, b: Client, queue: 
     assert b.take(queue, 10) == []
     a.driver.rollback()
     assert b.take(queue, 10) == []
-    assert b.stats(queue, None)[0][7] == 0  # nothing was counted either
+    assert b.stats(queue, None)[0].sent == 0  # nothing was counted either
 
 
 def test_a_call_without_a_transaction_is_one(a: Client, b: Client, queue: str) -> None:
-    a.sql("CALL fairlead_send('q', '1', '{}')")
+    a.sql("CALL fairturn_send('q', '1', '{}')")
     assert len(b.take(queue, 10)) == 1
 
 
@@ -51,13 +58,13 @@ def test_an_error_takes_back_its_own_call_and_nothing_else(a: Client, queue: str
     a.own = False
     a.driver.begin(True)
     a.put(queue, item(b"mine"))
-    a.ack(queue, leases([first]), True, None)
+    a.apply_verb(queue, ACK, leases([first]), True, None)
     with pytest.raises(errors.LeaseLost) as lost:
-        a.ack(queue, [*leases([second]), (10**9, 1)], True, None)
+        a.apply_verb(queue, ACK, [*leases([second]), Lease(10**9, 1)], True, None)
     assert lost.value.ids == [10**9]
     assert lost.value.queue == "q"
     a.driver.commit()
-    states = [row[19] for row in a.peek(queue, 10, None, None, 0, None)]
+    states = [row.state for row in a.peek(queue, Peek(10), None)]
     assert states == ["l", "r"]  # the second lease still holds, and my own message was sent
 
 
@@ -75,14 +82,14 @@ def test_a_trigger_can_send(a: Client, queue: str) -> None:
     a.sql("CREATE TABLE orders (id INT PRIMARY KEY)")
     a.sql(
         "CREATE TRIGGER orders_send AFTER INSERT ON orders FOR EACH ROW "
-        "CALL fairlead_put('q', JSON_OBJECT('order', NEW.id), '{}', @sent)"
+        "CALL fairturn_put('q', JSON_OBJECT('order', NEW.id), '{}', @sent)"
     )
     try:
         a.sql("INSERT INTO orders VALUES (7)")
     finally:
         a.sql("DROP TABLE orders")
     [row] = a.take(queue)
-    assert (row[2], row[14]) == (b'{"order": 7}', 1)
+    assert (row.body, row.json) == (b'{"order": 7}', 1)
 
 
 # --- locks ------------------------------------------------------------------------------------
@@ -102,10 +109,10 @@ def test_a_senders_open_transaction_delays_nobody(
     a.put(queue, item(b"2", "c"), item(b"3", "c", key="k"))
     b.put(queue, item(b"4", "c"), item(b"5", "c"))
     rows = b.take(queue, 10)
-    assert [row[2] for row in rows] == ([b"0", b"4", b"5"])
-    b.ack(queue, leases(rows), True, None)
+    assert [row.body for row in rows] == ([b"0", b"4", b"5"])
+    b.apply_verb(queue, ACK, leases(rows), True, None)
     a.driver.commit()
-    assert [row[2] for row in b.take(queue, 10)] == [b"1", b"2", b"3"]
+    assert [row.body for row in b.take(queue, 10)] == [b"1", b"2", b"3"]
 
 
 def test_a_locked_gate_is_passed_by_and_the_limit_holds(a: Client, b: Client, queue: str) -> None:
@@ -115,7 +122,7 @@ def test_a_locked_gate_is_passed_by_and_the_limit_holds(a: Client, b: Client, qu
     a.driver.begin(True)
     assert len(a.take(queue, 1)) == 1  # x: its gate is ours now
     b.sql("SET SESSION innodb_lock_wait_timeout = 1")
-    assert [row[1] for row in b.take(queue, 10)] == ["y"]
+    assert [row.channel for row in b.take(queue, 10)] == ["y"]
     assert b.take(queue, 10) == []
     a.driver.commit()
     assert b.take(queue, 10) == []
@@ -141,16 +148,16 @@ def test_limits_are_exact_under_eight_consumers(
                     raise
                 continue
             held = leases(rows)
-            taken.extend(row[0] for row in rows)
+            taken.extend(row.id for row in rows)
             counts = client.sql(
-                "SELECT COUNT(*) FROM fairlead_message m JOIN fairlead_queue q ON q.lane = m.lane "
+                "SELECT COUNT(*) FROM fairturn_message m JOIN fairturn_queue q ON q.lane = m.lane "
                 "WHERE m.state = 'l' GROUP BY m.channel"
             )
             worst.extend(count for (count,) in counts)
             all_of_them.append(sum(count for (count,) in counts))
             if len(taken) >= 400:
                 break
-        client.ack(queue, held, False, None)
+        client.apply_verb(queue, ACK, held, False, None)
 
     threads = [threading.Thread(target=consume, args=(client,)) for client in clients]
     for thread in threads:
@@ -171,20 +178,19 @@ def test_senders_of_one_key_wait_for_each_other(
     a.driver.begin(True)
     [(first, _)] = a.put(queue, item(b"a", key="k"))
     items = (
-        [item(b"0"), item(b"b", key="k", conflict="i"), item(b"2")]
+        [item(b"0"), item(b"b", key="k", on_conflict="i"), item(b"2")]
         if many
-        else [item(b"b", key="k", conflict="i")]
+        else [item(b"b", key="k", on_conflict="i")]
     )
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(b.put(queue, *items)))
     thread.start()
-    thread.join(0.3)
-    assert thread.is_alive()
+    until_waiting("mysql", servers.mysql_url(DATABASE), 1, lambda: found)
     if commit:
         a.driver.commit()
     else:
         a.driver.rollback()
-    thread.join(10)
+    thread.join()
     outcomes = [outcome for _, outcome in found[0]]
     ids = [id for id, _ in found[0]]
     if commit:
@@ -192,9 +198,9 @@ def test_senders_of_one_key_wait_for_each_other(
         assert ids[1 if many else 0] == first
     else:
         assert set(outcomes) == {"s"}
-    rows = b.peek(queue, 10, None, None, 0, None)
-    assert sorted({*ids, *([first] if commit else [])}) == [row[0] for row in rows]
-    assert b.stats(queue, None)[0][7] == len(rows)
+    rows = b.peek(queue, Peek(10), None)
+    assert sorted({*ids, *([first] if commit else [])}) == [row.id for row in rows]
+    assert b.stats(queue, None)[0].sent == len(rows)
 
 
 def test_an_ordered_head_that_is_locked_closes_the_channel(
@@ -203,7 +209,7 @@ def test_an_ordered_head_that_is_locked_closes_the_channel(
     a.queue_set(queue, {"ordered": 1}, None)
     [(head, _), _] = a.put(queue, item(b"1"), item(b"2"))
     a.driver.begin(True)
-    a.sql(f"SELECT id FROM fairlead_message WHERE id = {head} FOR UPDATE")
+    a.sql(f"SELECT id FROM fairturn_message WHERE id = {head} FOR UPDATE")
     assert b.take(queue, 10) == []
     a.driver.rollback()
-    assert [row[2] for row in b.take(queue, 10)] == [b"1", b"2"]
+    assert [row.body for row in b.take(queue, 10)] == [b"1", b"2"]

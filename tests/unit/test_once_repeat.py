@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from fairlead import OutcomeUnknown, Send
-from fairlead.backends.mysql import MysqlBackend
-from fairlead.backends.sqlite import SqliteBackend
-from fairlead.drivers.base import GONE
-from fairlead.operations import sending
-from fairlead.operations.call import Core
-from fairlead.retrying import LOST, judge, lost
+from fairturn import OutcomeUnknown, Send
+from fairturn.backends.mysql import MysqlBackend
+from fairturn.backends.sqlite import SqliteBackend
+from fairturn.drivers.base import GONE
+from fairturn.execution.retries import decide
+from fairturn.operations import sends
+from fairturn.operations.call import Core
 
 CORE = Core(SqliteBackend())
 KEYED = Send(1, key="k", on_conflict="ignore")
@@ -20,16 +20,13 @@ BRIEF = Send(1, once="y", once_for=0.000002)
 
 
 def repeated(*items: Send) -> bool:
-    """Alone by send, several by send_many."""
-    if len(items) == 1:
-        call = sending.send(CORE, "q", sending.encode_send(items[0]))
-    else:
-        call = sending.send_many(CORE, "q", items)
+    call = sends.send(CORE, "q", sends.encode_many(items))
     while time.monotonic() <= call.until < time.monotonic() + 1:
         pass  # the microsecond of a brief name
-    verdict = judge(CORE.backend, GONE, ConnectionError(), call, 0)
-    assert verdict == LOST or isinstance(verdict, OutcomeUnknown)
-    return verdict == LOST
+    decision = decide(CORE.backend, GONE, ConnectionError(), call, 0)
+    assert decision.connection == "lose"
+    assert decision.error is None or isinstance(decision.error, OutcomeUnknown)
+    return decision.error is None
 
 
 @pytest.mark.parametrize(
@@ -54,8 +51,8 @@ def test_only_while_the_name_is_surely_remembered(items: list[Send], expected: b
 @pytest.mark.parametrize("code", ["1317", "1969", "3024"])
 def test_an_interruption_on_mysql_may_have_come_after_the_commit(code: str) -> None:
     backend = MysqlBackend()
-    plain = sending.send(Core(backend), "q", sending.encode_send(Send(1)))
-    verdict = judge(backend, code, RuntimeError("interrupted"), plain, 0)
-    assert isinstance(verdict, OutcomeUnknown)
-    assert "may or may not have happened" in str(verdict)
-    assert lost(code, verdict)
+    plain = sends.send(Core(backend), "q", [sends.encode(Send(1))])
+    decision = decide(backend, code, RuntimeError("interrupted"), plain, 0)
+    assert isinstance(decision.error, OutcomeUnknown)
+    assert "may or may not have happened" in str(decision.error)
+    assert decision.connection == "lose"

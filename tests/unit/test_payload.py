@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead import InvalidArgument
-from fairlead.tasks.payload import Payload
+from fairturn import InvalidArgument
+from fairturn.tasks.payload import Payload
 
 
 class Colour(Enum):

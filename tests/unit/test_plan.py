@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead import InvalidArgument
-from fairlead.limits import RECEIVE_MAX
-from fairlead.polling import LISTENING, POLLING
-from fairlead.worker.plan import HORIZON, SCARCE, SHY, TROUBLE, Claim, Plan
-from fairlead.worker.reserve import Reserve
+from fairturn import InvalidArgument
+from fairturn.core.limits import RECEIVE_MAX
+from fairturn.execution.polling import LISTENING, POLLING
+from fairturn.worker.plan import HORIZON, NO_PREFETCH, OUTAGE_PAUSES, SCARCE, Claim, Plan
+from fairturn.worker.reserve import Reserve
 
 NO_ACKS: dict[str, Sized] = {}
 
@@ -37,7 +37,7 @@ def give(
     listening: bool = False,
 ) -> None:
     """The database answers, and what it gave starts while there are slots."""
-    plan.gave(claim, given, retry_after, listening, now)
+    plan.received(claim, given, retry_after, listening, now)
     while plan.buffered and plan.may_start():
         plan.started()
 
@@ -155,12 +155,12 @@ def test_what_went_back_makes_it_shy_for_a_while() -> None:
     give(plan, ask(plan), 210)
     assert plan.buffered == 200
     plan.buffered -= 200
-    plan.be_shy(100.0)
+    plan.stop_prefetching(100.0)
     assert plan.buffered == 0
     assert plan.claim(100.0, NO_ACKS) is None
     end(plan, 1, seconds=0.001)
     assert ask(plan, 100.0).n == 1
-    assert plan.prefetch(100.0 + SHY) > 0
+    assert plan.prefetch(100.0 + NO_PREFETCH) > 0
 
 
 # --- which queue ----------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_retry_after_cuts_the_sleep_short() -> None:
     plan = plan_of()
     for _ in range(10):
         slept(plan, listening=True)
-        plan.queues["q"].until = 0.0
+        plan.queues["q"].idle_until = 0.0
     give(plan, ask(plan), 0, 0.0, retry_after=0.25, listening=True)
     assert plan.pause(0.0) == pytest.approx(0.25)
     assert plan.claim(0.24, NO_ACKS) is None
@@ -372,17 +372,17 @@ def test_trouble_backs_off_and_is_forgotten() -> None:
     plan = plan_of()
     now, pauses = 10.0, []
     for _ in range(8):
-        pause = plan.trouble(now)
+        pause = plan.database_failed(now)
         pauses.append(pause)
-        assert plan.in_trouble(now)
+        assert plan.in_outage_pause(now)
         assert plan.claim(now, NO_ACKS) is None
         assert plan.pause(now) == pytest.approx(pause)
         now += pause + 1e-9
-        assert not plan.in_trouble(now)
+        assert not plan.in_outage_pause(now)
         assert ask(plan, now).n == 10
-    assert pauses == [min(TROUBLE[0] * 2**i, TROUBLE[1]) for i in range(8)]
+    assert pauses == [min(OUTAGE_PAUSES[0] * 2**i, OUTAGE_PAUSES[1]) for i in range(8)]
     give(plan, ask(plan, now), 0, now)
-    assert plan.trouble(now) == TROUBLE[0]
+    assert plan.database_failed(now) == OUTAGE_PAUSES[0]
 
 
 def test_nothing_is_claimed_while_the_heartbeat_fails() -> None:
@@ -432,7 +432,7 @@ def test_pause_is_when_claim_changes_its_mind(steps: list, listening: bool, rese
         elif kind == "wait":
             now += first
         elif kind == "trouble":
-            plan.trouble(now)
+            plan.database_failed(now)
         if plan.claim(now, NO_ACKS) is None:
             pause = plan.pause(now)
             if pause is None:
@@ -440,7 +440,7 @@ def test_pause_is_when_claim_changes_its_mind(steps: list, listening: bool, rese
             else:
                 assert pause > 0
                 assert plan.claim(now + pause * 0.999, NO_ACKS) is None
-                if not plan.in_trouble(now):
+                if not plan.in_outage_pause(now):
                     assert plan.claim(now + pause * 1.001 + 1e-9, NO_ACKS) is not None
         assert 0 <= plan.running <= plan.concurrency
         assert plan.buffered >= 0

@@ -1,4 +1,4 @@
-"""sync/pool.py and aio/pool.py: bounded, newest first, tried when stale, closed for good."""
+"""execution/{sync,aio}/pool.py: bounded, newest first, tried when stale, closed for good."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from fairlead import DatabaseUnavailable
-from fairlead.aio import pool as aio_pool
-from fairlead.aio.pool import AsyncPool
-from fairlead.sync import pool as sync_pool
-from fairlead.sync.pool import STALE, Pool
-from fairlead.worker.threads import Interrupted, _raise_in
+from fairturn import DatabaseUnavailable
+from fairturn.execution.aio import pool as aio_pool
+from fairturn.execution.aio.pool import AsyncPool
+from fairturn.execution.sync import pool as sync_pool
+from fairturn.execution.sync.pool import STALE, Pool
+from fairturn.worker.executors.threads import Interrupted, _raise_in
 
 
 class Gone(Exception):
@@ -318,7 +318,7 @@ def test_a_thread_that_is_interrupted_passes_the_connection_on():
     _until_waiting(setup.pool, 2)
     _raise_in(first.ident, Interrupted)
     setup.pool.release(driver)
-    second.join(10)
+    second.join()
     assert out == [driver]
     first.join()
     assert isinstance(interrupted[0], Interrupted)

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import OutcomeUnknown
-from fairlead.aio.running import AsyncOwnRunner
+import fairturn
+from fairturn import OutcomeUnknown
+from fairturn.execution.aio.runner import AsyncOwnRunner
 from tests import servers
 from tests.conformance import yours
 from tests.conformance.door import unique
+
+pytestmark = pytest.mark.server
 
 
 @pytest.mark.parametrize("swallows", [False, True])
@@ -23,9 +25,9 @@ def test_who_is_cancelled_while_a_connection_to_postgres_is_made_is_cancelled(
     """A driver may make an error of its own of that, or go on as if nothing had happened."""
 
     async def main() -> None:
-        db = fairlead.connect_async(servers.postgres_url("pool"))
-        assert isinstance(db.runner, AsyncOwnRunner)
-        open_, begun = db.runner._pool._open, asyncio.Event()
+        db = fairturn.connect_async(servers.postgres_url("pool"))
+        assert isinstance(db._runner, AsyncOwnRunner)
+        open_, begun = db._runner._pool._open, asyncio.Event()
 
         async def slowly() -> Any:
             begun.set()
@@ -33,10 +35,10 @@ def test_who_is_cancelled_while_a_connection_to_postgres_is_made_is_cancelled(
                 await asyncio.sleep(60)
             except asyncio.CancelledError:
                 if not swallows:
-                    raise fairlead.DatabaseUnavailable("cancelled while connecting") from None
+                    raise fairturn.DatabaseUnavailable("cancelled while connecting") from None
             return await open_()
 
-        db.runner._pool._open = slowly
+        db._runner._pool._open = slowly
         task = asyncio.create_task(db.queues())
         await begun.wait()
         task.cancel()
@@ -71,14 +73,14 @@ def cut_all(kind: str, url: str) -> int:
 @pytest.mark.parametrize("kind", URLS)
 def test_a_server_that_starts_anew_breaks_at_most_one_call(kind: str) -> None:
     url = URLS[kind]("pool_cut")
-    with fairlead.connect(url, pool_size=6, listen=False) as db:
+    with fairturn.connect(url, pool_size=6, listen=False) as db:
         db.migrate()
         queue = db.queue(unique("q"))
         queue.create()
         for call in (queue.stats, lambda: queue.send(1)):
             with contextlib.ExitStack() as held:
                 for _ in range(6):
-                    held.enter_context(db.runner.transaction())
+                    held.enter_context(db._runner.transaction())
             assert cut_all(kind, url) == 6
             with contextlib.suppress(OutcomeUnknown):  # a send is not repeated by itself
                 call()
@@ -91,14 +93,14 @@ def test_a_server_that_starts_anew_breaks_at_most_one_async_call(kind: str) -> N
     url = URLS[kind]("pool_cut_async")
 
     async def main() -> None:
-        async with fairlead.connect_async(url, pool_size=6, listen=False) as db:
+        async with fairturn.connect_async(url, pool_size=6, listen=False) as db:
             await db.migrate()
             queue = db.queue(unique("q"))
             await queue.create()
             for call in (queue.stats, lambda: queue.send(1)):
                 async with contextlib.AsyncExitStack() as held:
                     for _ in range(6):
-                        await held.enter_async_context(db.runner.transaction())
+                        await held.enter_async_context(db._runner.transaction())
                 assert cut_all(kind, url) == 6
                 with contextlib.suppress(OutcomeUnknown):
                     await call()

@@ -7,9 +7,12 @@ import time
 from typing import Any
 
 import psycopg
+import pytest
 
-import fairlead
+import fairturn
 from tests import servers
+
+pytestmark = pytest.mark.server
 
 EAGER = {
     "autovacuum_naptime": "1s",
@@ -29,7 +32,7 @@ def test_events_do_not_wait_for_autovacuum() -> None:
     with server:
         url = server.create_database("eager")
         columns = ", ".join(f"c{i} int DEFAULT {i}" for i in range(COLUMNS))
-        with fairlead.connect(url) as db, psycopg.connect(url, autocommit=True) as other:
+        with fairturn.connect(url) as db, psycopg.connect(url, autocommit=True) as other:
             db.migrate()
             queue = db.queue("told")
             queue.create(events=True)

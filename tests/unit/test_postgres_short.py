@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead.backends.base import Lease, Memory, Receive, Received
-from fairlead.backends.postgres import PostgresBackend
-from fairlead.drivers.psycopg import connect
-from fairlead.run import run
+import fairturn
+from fairturn.backends.base import ConsumerState, Receive, Received
+from fairturn.backends.postgres import PostgresBackend
+from fairturn.backends.verbs import Kill, Lease
+from fairturn.core.rows import SendRow
+from fairturn.core.settings import PolicyRow
+from fairturn.drivers.psycopg import connect
+from fairturn.drivers.run import run
 from tests import servers
+
+pytestmark = pytest.mark.server
 
 HOUR = 3_600_000_000
 
@@ -41,7 +46,7 @@ class Consumer:
 
     def __init__(self, bench: Bench, queue: str, short: bool) -> None:
         self.bench, self.queue = bench, queue
-        self.memory = Memory(yours=not short)
+        self.consumer = ConsumerState(yours=not short)
         self.held: list[Lease] = []
 
     def receive(self, n: int, ack: int, permit: int | None = None) -> Received:
@@ -50,11 +55,11 @@ class Consumer:
             self.bench.backend.receive(
                 self.queue,
                 Receive(n, HOUR, None, None, None, None, permit, acks),
-                self.memory,
+                self.consumer,
                 None,
             )
         )
-        self.held += [(row[0], row[11]) for row in received.rows]
+        self.held += [Lease(row.id, row.deliveries) for row in received.rows]
         return received
 
 
@@ -71,8 +76,8 @@ class Bench:
     def send(
         self, queue: str, channel: str, body: bytes, priority: int = 0, version: int = 0
     ) -> int:
-        item = (channel, body, 0, -priority, None, 0, None, "e", version, None, None, None, None)
-        [(id, _)] = self.run(self.backend.send(queue, [(*item, *[None] * 5)], None))
+        item = SendRow(channel, body, 0, rank=-priority, version=version)
+        [(id, _)] = self.run(self.backend.send(queue, [item], None))
         return id
 
     def create(self, name: str, **columns: Any) -> None:
@@ -90,7 +95,7 @@ def bench() -> Iterator[Bench]:
 @pytest.fixture(autouse=True)
 def never_due(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks and sweeps by the clock would hide the short ways from a slow machine."""
-    monkeypatch.setattr("fairlead.backends.postgres.memory.FRESH", 3600.0)
+    monkeypatch.setattr("fairturn.backends.postgres.scan_hints.FRESH", 3600.0)
 
 
 @pytest.mark.parametrize("limit", [None, 1, 3])
@@ -118,17 +123,18 @@ def test_they_agree_with_the_long_way(bench: Bench, seed: int, limit: int | None
             n = chance.choice([1, 1, 1, 2, 5])
             ack = chance.choice([0, 1, 5])
             answers = [consumer.receive(n, ack) for consumer in consumers]
-            assert [row[2] for row in answers[0].rows] == [row[2] for row in answers[1].rows]
+            assert [row.body for row in answers[0].rows] == [row.body for row in answers[1].rows]
             assert answers[0].lost == answers[1].lost == []
         else:
             policy = chance.choice([(None, 1, 0), (2, 1, 0), (None, 2, 0), (None, 1, 1)])
             most, weight, paused = policy
             channel = chance.choice(channels)
             for name in names:
-                row = (most, None, None, 1, weight, paused, 0, None)
+                row = PolicyRow(most, None, None, 1, weight, paused, 0, None)
                 bench.run(bench.backend.policy_set(name, channel, row, None))
-    stats = [bench.run(bench.backend.stats(name, None))[0][7:] for name in names]
-    assert stats[0][:4] == stats[1][:4]
+    [(one,), (other,)] = (bench.run(bench.backend.stats(name, None)) for name in names)
+    for counter in ("sent", "delivered", "acked", "completed"):
+        assert getattr(one, counter) == getattr(other, counter)
     if limit is None or len(channels) == 1:
         assert sum(bench.driver.gave.values()) > gave, "no short way was ever taken"
 
@@ -140,7 +146,7 @@ def test_one_after_the_other_over_many_channels(bench: Bench) -> None:
             bench.send("q", channel, f"{channel}{i}".encode())
     consumer = Consumer(bench, "q", True)
     before = bench.driver.gave["receive_next"]
-    given = [consumer.receive(1, 1).rows[0][2] for _ in range(12)]
+    given = [consumer.receive(1, 1).rows[0].body for _ in range(12)]
     assert given == [f"{channel}{i}".encode() for i in range(4) for channel in "abc"]
     assert bench.driver.gave["receive_next"] == before + 11
     assert consumer.receive(1, 1).rows == []
@@ -153,7 +159,7 @@ def test_a_full_limited_channel_is_closed_and_opens_with_the_ack(bench: Bench) -
     mine, other = Consumer(bench, "q", True), Consumer(bench, "q", True)
     before = bench.driver.gave["receive_lone"]
     for i in range(4):
-        assert [row[2] for row in mine.receive(1, 1).rows] == [str(i).encode()]
+        assert [row.body for row in mine.receive(1, 1).rows] == [str(i).encode()]
         assert other.receive(1, 0).rows == []
     assert bench.driver.gave["receive_lone"] > before
     # A limit lowered to nothing binds the very next lease, also on the short way.
@@ -161,7 +167,7 @@ def test_a_full_limited_channel_is_closed_and_opens_with_the_ack(bench: Bench) -
     assert mine.receive(1, 1).rows == []
     assert mine.held == []
     bench.run(bench.backend.queue_set("q", {"max_concurrency": 1}, None))
-    assert [row[2] for row in mine.receive(1, 0).rows] == [b"4"]
+    assert [row.body for row in mine.receive(1, 0).rows] == [b"4"]
 
 
 @pytest.mark.parametrize("limit", [None, 5])
@@ -172,7 +178,7 @@ def test_another_version_is_not_passed_over(bench: Bench, limit: int | None) -> 
     consumer = Consumer(bench, "q", True)
     consumer.receive(1, 0)
     bench.send("q", "c", b"urgent", 5, 7)
-    assert [row[2] for row in consumer.receive(1, 1).rows] == [b"urgent"]
+    assert [row.body for row in consumer.receive(1, 1).rows] == [b"urgent"]
 
 
 @pytest.mark.parametrize("limit", [None, 5])
@@ -204,7 +210,7 @@ def test_an_expired_permit_is_refused(bench: Bench, channels: list[str]) -> None
         consumer.receive(1, 1, permit)
     code = bench.driver.code(caught.value)
     assert code is not None
-    assert isinstance(bench.backend.translate(code, str(caught.value)), fairlead.FairleadError)
+    assert isinstance(bench.backend.translate(code, str(caught.value)), fairturn.FairturnError)
 
 
 @pytest.mark.parametrize("channels", [["c"], ["c", "d"]], ids=["receive_lone", "receive_next"])
@@ -214,17 +220,17 @@ def test_they_tell_the_origin_and_the_first_delivery(bench: Bench, channels: lis
     for i in range(6):
         bench.send("q", channels[i % len(channels)], b"x")
     dying, consumer = Consumer(bench, "q", True), Consumer(bench, "grave", True)
-    first = {row[0]: row[18] for row in dying.receive(6, 0).rows}
+    first = {row.id: row.first_at for row in dying.receive(6, 0).rows}
     assert all(at is not None for at in first.values())
-    bench.run(bench.backend.kill("q", dying.held, "boom", None, None, True, None))
+    bench.run(bench.backend.apply_verb("q", Kill("boom"), dying.held, True, None))
     for i in range(2):
         bench.send("grave", channels[i % len(channels)], b"y")
     before = sum(bench.driver.gave.values())
     rows = [consumer.receive(1, 1).rows[0] for _ in range(8)]
     assert sum(bench.driver.gave.values()) == before + 7
-    dead = [row for row in rows if row[2] == b"x"]
-    assert {row[0]: row[18] for row in dead} == first
-    assert [row[17] for row in dead] == ["q"] * 6
-    new = [row for row in rows if row[2] == b"y"]
-    assert [row[17] for row in new] == [None] * 2
-    assert all(row[18] == row[13] - HOUR for row in new)  # the lease began then
+    dead = [row for row in rows if row.body == b"x"]
+    assert {row.id: row.first_at for row in dead} == first
+    assert [row.origin for row in dead] == ["q"] * 6
+    new = [row for row in rows if row.body == b"y"]
+    assert [row.origin for row in new] == [None] * 2
+    assert all(row.first_at == row.lease_until - HOUR for row in new)  # the lease began then

@@ -11,9 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 
-import fairlead
-from fairlead.drivers.listening import PsycopgListening
+import fairturn
+from fairturn.drivers.psycopg.notifications import PsycopgListening
 from tests import servers
+
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture
@@ -22,8 +24,8 @@ def url() -> str:
 
 
 @pytest.fixture
-def db(url: str) -> Iterator[fairlead.Database]:
-    with fairlead.connect(url) as db:
+def db(url: str) -> Iterator[fairturn.Database]:
+    with fairturn.connect(url) as db:
         db.migrate()
         for name in ("busy", "other"):
             db.queue(name).drop()
@@ -32,13 +34,13 @@ def db(url: str) -> Iterator[fairlead.Database]:
 
 
 @pytest.fixture
-def told(url: str, db: fairlead.Database) -> Iterator[Any]:
+def told(url: str, db: fairturn.Database) -> Iterator[Any]:
     """told() -> the notifications since the last call."""
     with psycopg.connect(url, autocommit=True) as listener:
-        listener.execute("LISTEN fairlead")
+        listener.execute("LISTEN fairturn")
 
         def told() -> list[str]:
-            listener.execute("NOTIFY fairlead, 'that was all'")
+            listener.execute("NOTIFY fairturn, 'that was all'")
             names: list[str] = []
             for notify in listener.notifies():
                 if notify.payload == "that was all":
@@ -49,55 +51,58 @@ def told(url: str, db: fairlead.Database) -> Iterator[Any]:
         yield told
 
 
-def test_a_busy_queue_notifies_nobody(db: fairlead.Database, told: Any) -> None:
-    """But in a transaction that is older than 5 ms, as on a busy machine a call of ours may be."""
+def test_a_busy_queue_notifies_nobody(db: fairturn.Database, told: Any) -> None:
+    """But if the server is held up between the beginnings of a transaction and of its only
+    statement, as on a busy machine it may happen to one call among many."""
     queue = db.queue("busy")
-    quick = 0
+    notified: list[bool] = []  # by each call
 
     def do(call: Callable[..., Any], *args: Any, **settings: Any) -> Any:
-        nonlocal quick
-        told()
-        started = time.monotonic()
         found = call(*args, **settings)
-        if time.monotonic() - started < 0.005:
-            quick += 1
-            assert told() == []
+        notified.append(told() != [])
         return found
 
-    while quick < 150:
-        do(queue.send_many, [fairlead.Send(i, key=str(i), on_conflict="ignore") for i in range(20)])
+    for _ in range(8):
+        do(queue.send_many, [fairturn.Send(i, key=str(i), on_conflict="ignore") for i in range(20)])
         for i in range(20):
             do(queue.send, i)
             do(queue.receive, 3)
         do(queue.ack, do(queue.receive, 50))
         for message in do(queue.receive, 5):
             do(message.fail, "again", delay=0)
+    assert sum(notified) < len(notified) / 10
+
+
+def check_quiet(told: Any, call: Callable[[], Any]) -> None:
+    """It notifies nobody; at the first try, if the server is not held up (see above)."""
+    for _ in range(20):
+        call()
+        if told() == []:
+            return
+    raise AssertionError("it notifies each time")
 
 
 def test_a_sleeper_is_told_and_only_of_its_queue(
-    db: fairlead.Database, told: Any, monkeypatch: pytest.MonkeyPatch
+    db: fairturn.Database, told: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ticket = db.core.waker.ticket("busy")
-    db.queue("other").send(1)
-    assert told() == []
+    ticket = db._core.waker.ticket("busy")
+    check_quiet(told, lambda: db.queue("other").send(1))
     db.queue("busy").send(1)
     assert told() == ["busy"]
     [message] = db.queue("busy").receive()
     message.ack()
     assert told() == ["busy"]
     ticket.leave()
-    db.queue("busy").send(1)
-    assert told() == []
+    check_quiet(told, lambda: db.queue("busy").send(1))
 
 
-def test_an_exact_extend_tells_the_sleepers(db: fairlead.Database, told: Any) -> None:
+def test_an_exact_extend_tells_the_sleepers(db: fairturn.Database, told: Any) -> None:
     queue = db.queue("busy")
     queue.send(1)
     [message] = queue.receive(lease=60)
-    ticket = db.core.waker.ticket("busy")
-    told()  # a send that took long to be planned may have notified
-    message.extend(90)
-    assert told() == []
+    ticket = db._core.waker.ticket("busy")
+    told()
+    check_quiet(told, lambda: message.extend(90))
     message.extend(0, exact=True)
     assert told() == ["busy"]
     assert queue.extend([message], 0, exact=True).acked == 1
@@ -105,32 +110,30 @@ def test_an_exact_extend_tells_the_sleepers(db: fairlead.Database, told: Any) ->
     ticket.leave()
 
 
-def test_a_move_tells_the_sleepers_of_both_queues(db: fairlead.Database, told: Any) -> None:
+def test_a_move_tells_the_sleepers_of_both_queues(db: fairturn.Database, told: Any) -> None:
     db.queue("busy").send(1)
-    tickets = [db.core.waker.ticket(name) for name in ("busy", "other")]
-    told()  # a send that took long to be planned may have notified
-    assert db.queue("busy").move() == 0
-    assert told() == []
+    tickets = [db._core.waker.ticket(name) for name in ("busy", "other")]
+    told()  # what the send may have notified
+    check_quiet(told, db.queue("busy").move)
     assert db.queue("busy").move("other") == 1
     assert sorted(told()) == ["busy", "other"]
     for ticket in tickets:
         ticket.leave()
 
 
-def test_a_promotion_tells_the_sleepers(db: fairlead.Database, told: Any) -> None:
+def test_a_promotion_tells_the_sleepers(db: fairturn.Database, told: Any) -> None:
     queue = db.queue("busy")
     queue.send(1, delay=60, key="later")
-    ticket = db.core.waker.ticket("busy")
-    told()  # a send that took long to be planned may have notified
-    assert queue.promote(59) == 0
-    assert told() == []
+    ticket = db._core.waker.ticket("busy")
+    told()  # what the send may have notified
+    check_quiet(told, lambda: queue.promote(59))
     assert queue.promote(60) == 1
     assert told() == ["busy"]
     ticket.leave()
     assert queue.cancel(key="later")
 
 
-def test_in_an_older_transaction_always(db: fairlead.Database, url: str, told: Any) -> None:
+def test_in_an_older_transaction_always(db: fairturn.Database, url: str, told: Any) -> None:
     with psycopg.connect(url) as connection:
         connection.execute("SELECT pg_sleep(0.006)")
         db.queue("busy").using(connection).send(1)
@@ -139,7 +142,7 @@ def test_in_an_older_transaction_always(db: fairlead.Database, url: str, told: A
         assert told() == ["busy"]
 
 
-def test_a_receive_that_waits_is_woken(db: fairlead.Database) -> None:
+def test_a_receive_that_waits_is_woken(db: fairturn.Database) -> None:
     queue = db.queue("busy")
     got: list[Any] = []
     thread = threading.Thread(target=lambda: got.extend(queue.receive(1, wait=60)))
@@ -150,22 +153,22 @@ def test_a_receive_that_waits_is_woken(db: fairlead.Database) -> None:
 
 
 def test_without_listening_it_polls(url: str) -> None:
-    with fairlead.connect(url, listen=False) as db:
-        ticket = db.core.waker.ticket("busy")
+    with fairturn.connect(url, listen=False) as db:
+        ticket = db._core.waker.ticket("busy")
         assert not ticket.live
         ticket.leave()
 
 
 def test_what_was_received_stands_if_leaving_fails(
-    db: fairlead.Database, monkeypatch: pytest.MonkeyPatch
+    db: fairturn.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue, backend = db.queue("busy"), db.core.backend
+    queue, backend = db.queue("busy"), db._core.backend
     real = backend.sleep  # type: ignore[attr-defined]
     slept = threading.Event()
 
     def sleep(name: str, who: int, us: int) -> Any:
         if us == 0:
-            raise fairlead.DatabaseUnavailable("it has just gone")
+            raise fairturn.DatabaseUnavailable("it has just gone")
         yield from real(name, who, us)
         slept.set()
 
@@ -183,10 +186,10 @@ def test_the_listener_comes_back_with_the_server() -> None:
     """Until then everybody polls, and nobody's call fails for it."""
     with (
         servers.Postgres() as server,
-        fairlead.connect(server.create_database("restarted")) as db,
+        fairturn.connect(server.create_database("restarted")) as db,
     ):
         db.migrate()
-        ticket = db.core.waker.ticket("q")
+        ticket = db._core.waker.ticket("q")
         assert ticket.live
         server.kill9()
         _until(lambda: not ticket.live)
@@ -203,7 +206,7 @@ def _until(condition: Callable[[], bool]) -> None:
 
 def test_a_listener_that_has_ended_can_be_interrupted(url: str) -> None:
     """Its thread may end in the very moment when the database is closed."""
-    with PsycopgListening(url, 5.0, "fairlead") as listening:
+    with PsycopgListening(url, 5.0, "fairturn") as listening:
         listening.interrupt()
         assert listening.wait() == []
     reads, writes = os.pipe()  # the lowest free numbers: those that were the listener's

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-import fairlead
-from fairlead.worker import health
-from fairlead.worker.metrics import BUCKETS, OUTCOMES, Metrics
-from fairlead.worker.prometheus import FAMILIES, render
+import fairturn
+from fairturn.observe.worker_metrics import BUCKETS, OUTCOMES, Metrics, ready
+from fairturn.worker.metrics_page import FAMILIES, render
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "observability.md"
 GAUGES = {
@@ -32,11 +31,11 @@ GAUGES = {
 
 def counted() -> Metrics:
     metrics = Metrics()
-    metrics.add_received("emails", 5)
-    metrics.add_received("emails", 2)
-    metrics.add_lost("emails", 1)
+    metrics.received["emails"] = 7
+    metrics.receives = 2
+    metrics.lost_acks["emails"] = 1
     metrics.database_errors = 2
-    numbers = metrics.task("emails", "welcome")
+    numbers = metrics.tasks["emails", "welcome"]
     for kind, final, seconds in (
         ("ack", False, 0.0005),
         ("settled", False, 0.003),
@@ -70,7 +69,7 @@ def values(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
 def test_every_number_is_there() -> None:
     found = values(render([snapshot()]))
     messages = {
-        outcome: found["fairlead_worker_messages_total", ("emails", "welcome", outcome)]
+        outcome: found["fairturn_worker_messages_total", ("emails", "welcome", outcome)]
         for outcome in OUTCOMES
     }
     assert messages == {
@@ -82,21 +81,21 @@ def test_every_number_is_there() -> None:
         "released": 0,
         "lost": 0,
     }
-    assert found["fairlead_worker_received_total", ("emails",)] == 7
-    assert found["fairlead_worker_receives_total", ()] == 2
-    assert found["fairlead_worker_lost_acks_total", ("emails",)] == 1
-    assert found["fairlead_worker_database_errors_total", ()] == 2
-    assert found["fairlead_worker_running", ()] == 3
-    assert found["fairlead_worker_buffered", ()] == 2
-    assert found["fairlead_worker_concurrency", ()] == 10
-    assert found["fairlead_worker_pending", ()] == 4
-    assert found["fairlead_worker_heartbeat_age_seconds", ()] == 1.5
-    assert found["fairlead_worker_processes", ()] == 1
-    assert found["fairlead_worker_ready", ()] == 1
+    assert found["fairturn_worker_received_total", ("emails",)] == 7
+    assert found["fairturn_worker_receives_total", ()] == 2
+    assert found["fairturn_worker_lost_acks_total", ("emails",)] == 1
+    assert found["fairturn_worker_database_errors_total", ()] == 2
+    assert found["fairturn_worker_running", ()] == 3
+    assert found["fairturn_worker_buffered", ()] == 2
+    assert found["fairturn_worker_concurrency", ()] == 10
+    assert found["fairturn_worker_pending", ()] == 4
+    assert found["fairturn_worker_heartbeat_age_seconds", ()] == 1.5
+    assert found["fairturn_worker_processes", ()] == 1
+    assert found["fairturn_worker_ready", ()] == 1
 
 
 def test_the_histogram_is_cumulative() -> None:
-    family = parsed(render([snapshot()]))["fairlead_worker_duration_seconds"]
+    family = parsed(render([snapshot()]))["fairturn_worker_duration_seconds"]
     buckets = {s.labels["le"]: s.value for s in family.samples if s.name.endswith("_bucket")}
     assert list(buckets) == [*map(str, BUCKETS), "+Inf"]
     assert buckets["0.001"] == 1
@@ -106,45 +105,45 @@ def test_the_histogram_is_cumulative() -> None:
     assert buckets["300.0"] == 4
     assert buckets["+Inf"] == 5
     found = values(render([snapshot()]))
-    assert found["fairlead_worker_duration_seconds_count", ("emails", "welcome")] == 5
-    assert found["fairlead_worker_duration_seconds_sum", ("emails", "welcome")] == 1000.7065
+    assert found["fairturn_worker_duration_seconds_count", ("emails", "welcome")] == 5
+    assert found["fairturn_worker_duration_seconds_sum", ("emails", "welcome")] == 1000.7065
 
 
 def test_processes_are_added_up() -> None:
     other = counted()
-    other.task("reports", "monthly").add("complete", False, 2.0)
-    other.add_received("reports", 1)
+    other.tasks["reports", "monthly"].add("complete", False, 2.0)
+    other.received["reports"] = 1
     waiting = {**other.snapshot(), **GAUGES, "ready": False, "heartbeat_age": 7.0, "running": 1}
     starting = {**Metrics().snapshot(), **GAUGES, "ready": False, "heartbeat_age": None}
     ended = counted().snapshot()  # no gauges
     found = values(render([snapshot(), waiting, starting, ended]))
-    assert found["fairlead_worker_messages_total", ("emails", "welcome", "acked")] == 6
-    assert found["fairlead_worker_messages_total", ("reports", "monthly", "completed")] == 1
-    assert found["fairlead_worker_duration_seconds_count", ("emails", "welcome")] == 15
-    assert found["fairlead_worker_duration_seconds_bucket", ("emails", "welcome", "0.005")] == 9
-    assert found["fairlead_worker_received_total", ("emails",)] == 21
-    assert found["fairlead_worker_received_total", ("reports",)] == 1
-    assert found["fairlead_worker_running", ()] == 7
-    assert found["fairlead_worker_processes", ()] == 3
-    assert found["fairlead_worker_ready", ()] == 1
-    assert found["fairlead_worker_heartbeat_age_seconds", ()] == 7.0
+    assert found["fairturn_worker_messages_total", ("emails", "welcome", "acked")] == 6
+    assert found["fairturn_worker_messages_total", ("reports", "monthly", "completed")] == 1
+    assert found["fairturn_worker_duration_seconds_count", ("emails", "welcome")] == 15
+    assert found["fairturn_worker_duration_seconds_bucket", ("emails", "welcome", "0.005")] == 9
+    assert found["fairturn_worker_received_total", ("emails",)] == 21
+    assert found["fairturn_worker_received_total", ("reports",)] == 1
+    assert found["fairturn_worker_running", ()] == 7
+    assert found["fairturn_worker_processes", ()] == 3
+    assert found["fairturn_worker_ready", ()] == 1
+    assert found["fairturn_worker_heartbeat_age_seconds", ()] == 7.0
 
 
 def test_without_a_heartbeat_its_age_is_not_told() -> None:
     found = values(render([snapshot(heartbeat_age=None)]))
-    assert ("fairlead_worker_heartbeat_age_seconds", ()) not in found
-    assert values(render([]))["fairlead_worker_processes", ()] == 0
+    assert ("fairturn_worker_heartbeat_age_seconds", ()) not in found
+    assert values(render([]))["fairturn_worker_processes", ()] == 0
 
 
 @given(st.text(min_size=1).filter(lambda text: "\0" not in text))
 def test_any_name_survives_as_a_label(name: str) -> None:
     metrics = Metrics()
-    metrics.add_received(name, 1)
+    metrics.received[name] = 1
     text = render([metrics.snapshot()])
     [line] = [
-        line for line in text.split("\n") if line.startswith("fairlead_worker_received_total{")
+        line for line in text.split("\n") if line.startswith("fairturn_worker_received_total{")
     ]
-    told = re.fullmatch(r'fairlead_worker_received_total\{queue="(.*)"\} 1', line, re.DOTALL)
+    told = re.fullmatch(r'fairturn_worker_received_total\{queue="(.*)"\} 1', line, re.DOTALL)
     assert told is not None
     # The three escapes of the format, undone from the left.
     undone = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
@@ -155,13 +154,13 @@ def test_any_name_survives_as_a_label(name: str) -> None:
 def test_prometheus_reads_odd_names() -> None:
     name = 'a "quoted" \\ name\nof two lines {x="y"}, ü'
     metrics = Metrics()
-    metrics.add_received(name, 1)
-    assert values(render([metrics.snapshot()]))["fairlead_worker_received_total", (name,)] == 1
+    metrics.received[name] = 1
+    assert values(render([metrics.snapshot()]))["fairturn_worker_received_total", (name,)] == 1
 
 
 def test_the_page_has_every_metric_as_it_is() -> None:
     rows = re.findall(
-        r"^\| `(fairlead_worker_\w+)` \| (\w+) \| (.*?) \| (.*?) \|$",
+        r"^\| `(fairturn_worker_\w+)` \| (\w+) \| (.*?) \| (.*?) \|$",
         PAGE.read_text("utf-8"),
         flags=re.MULTILINE,
     )
@@ -180,7 +179,7 @@ def test_the_page_has_every_metric_as_it_is() -> None:
 
 
 def test_the_numbers_of_a_real_worker(tmp_path: Path) -> None:
-    app = fairlead.App(f"sqlite:///{tmp_path}/jobs.db")
+    app = fairturn.App(f"sqlite:///{tmp_path}/jobs.db")
     done = asyncio.Event()
 
     @app.task(queue="emails", retry=False)
@@ -197,21 +196,21 @@ def test_the_numbers_of_a_real_worker(tmp_path: Path) -> None:
         worker = app.worker(concurrency=1, grace=0)
         before = worker.snapshot()
         assert (before["ready"], before["concurrency"]) == (False, 1)
-        assert health.ready([before]) == (False, f"{worker.name}: {before['reason']}")
+        assert ready([before]) == (False, f"{worker.name}: {before['reason']}")
         async with worker:
             await done.wait()
             now = worker.snapshot()
-            assert health.ready([now]) == (True, "")
+            assert ready([now]) == (True, "")
             found = values(render([now]))
-            assert found["fairlead_worker_messages_total", ("emails", "welcome", "acked")] == 2
-            assert found["fairlead_worker_messages_total", ("emails", "welcome", "dead")] == 1
-            assert found["fairlead_worker_duration_seconds_count", ("emails", "welcome")] == 3
-            assert found["fairlead_worker_received_total", ("emails",)] == 4
-            assert found["fairlead_worker_running", ()] == 1
-            assert found["fairlead_worker_ready", ()] == 1
-            assert ("fairlead_worker_heartbeat_age_seconds", ()) in found
+            assert found["fairturn_worker_messages_total", ("emails", "welcome", "acked")] == 2
+            assert found["fairturn_worker_messages_total", ("emails", "welcome", "dead")] == 1
+            assert found["fairturn_worker_duration_seconds_count", ("emails", "welcome")] == 3
+            assert found["fairturn_worker_received_total", ("emails",)] == 4
+            assert found["fairturn_worker_running", ()] == 1
+            assert found["fairturn_worker_ready", ()] == 1
+            assert ("fairturn_worker_heartbeat_age_seconds", ()) in found
             worker.stop()
-            assert health.ready([worker.snapshot()]) == (False, f"{worker.name}: it is stopping")
+            assert ready([worker.snapshot()]) == (False, f"{worker.name}: it is stopping")
         after = worker.snapshot()
         assert (after["ready"], after["running"], after["heartbeat_age"]) == (False, 0, None)
         await app.close_async()
@@ -220,7 +219,7 @@ def test_the_numbers_of_a_real_worker(tmp_path: Path) -> None:
 
 
 def test_a_worker_without_its_permit_is_not_ready(tmp_path: Path) -> None:
-    app = fairlead.App(f"sqlite:///{tmp_path}/jobs.db")
+    app = fairturn.App(f"sqlite:///{tmp_path}/jobs.db")
 
     @app.task
     async def nothing() -> None:
@@ -229,7 +228,7 @@ def test_a_worker_without_its_permit_is_not_ready(tmp_path: Path) -> None:
     async def main() -> None:
         started = asyncio.Event()
 
-        class Started(fairlead.Middleware):
+        class Started(fairturn.Middleware):
             def worker_started(self, worker: Any) -> None:
                 started.set()
 
@@ -237,9 +236,9 @@ def test_a_worker_without_its_permit_is_not_ready(tmp_path: Path) -> None:
         async with app.worker() as worker:
             await started.wait()
             assert worker.snapshot()["ready"]
-            for pulse in worker.heart.pulses:
-                pulse.until = 0.0  # as if no heartbeat had come through since
-            told, reason = health.ready([worker.snapshot()])
+            for held_permit in worker.heartbeat.held_permits:
+                held_permit.until = 0.0  # as if no heartbeat had come through since
+            told, reason = ready([worker.snapshot()])
             assert not told
             assert "its permit is lost" in reason
         await app.close_async()

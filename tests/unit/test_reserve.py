@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead import InvalidArgument
-from fairlead.worker.plan import Plan
-from fairlead.worker.reserve import Reserve
+from fairturn import InvalidArgument
+from fairturn.worker.plan import Plan
+from fairturn.worker.reserve import Reserve
 
 DEFAULTS = {-1: 2, -3: 2}
 OVERRIDE = {-1: 99}
@@ -43,7 +43,7 @@ def test_rsqueue_enforcer_verify() -> None:
 
 def test_the_example_of_the_docs() -> None:
     reserve = Reserve({10: 8, 0: 5})
-    assert reserve.most == 8
+    assert reserve.max_running == 8
     assert [reserve.check(n) for n in (0, 4, 5, 7, 8)] == [
         (5, None),
         (1, None),
@@ -64,7 +64,7 @@ def test_a_reserve_under_which_nothing_could_run_is_refused(limits: Mapping[int,
 
 
 def test_a_reserve_must_fit_into_the_concurrency() -> None:
-    with pytest.raises(InvalidArgument, match="reserve allows 8 at once, concurrency only 7"):
+    with pytest.raises(InvalidArgument, match="allows 8 running handlers, but concurrency is 7"):
         Plan(7, {"q": 1}, reserve=Reserve({0: 5, 10: 8}))
     Plan(8, {"q": 1}, reserve=Reserve({0: 5, 10: 8}))
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import Backoff
-from fairlead.tasks.verdicts import RetryPolicy
+import fairturn
+from fairturn import Backoff
+from fairturn.tasks.verdicts import RetryPolicy
 
 NOW = 0.001  # seconds: not worth waiting for
 
@@ -67,7 +67,7 @@ async def until(condition: Any) -> None:
 
 
 def test_the_database_is_as_patient_as_the_most_patient_rule(tmp_path: Path) -> None:
-    app = fairlead.App(f"sqlite:///{tmp_path / 'retry.db'}")
+    app = fairturn.App(f"sqlite:///{tmp_path / 'retry.db'}")
     told: list[tuple[int, str]] = []
 
     @app.task(
@@ -91,7 +91,7 @@ def test_the_database_is_as_patient_as_the_most_patient_rule(tmp_path: Path) -> 
 
 def test_the_lost_lease_of_another_message_is_a_failure_like_any_other(tmp_path: Path) -> None:
     """Its own lease is alive: nobody else would ever get the message."""
-    app = fairlead.App(f"sqlite:///{tmp_path / 'lost.db'}")
+    app = fairturn.App(f"sqlite:///{tmp_path / 'lost.db'}")
     other = app.db.queue("other")
 
     @app.task(retry=Backoff(max_attempts=1))

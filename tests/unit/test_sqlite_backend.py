@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from fairlead import limits
-from fairlead.backends.base import BEGIN, CONFLICT, FULL, Memory, Receive
-from fairlead.backends.sqlite.backend import CLIENT
-from fairlead.backends.sqlite.gates import rate
-from fairlead.drivers.sqlite import SqliteDriver, connect, register
-from fairlead.errors import (
+from fairturn.backends.base import CONFLICT, FULL, ConsumerState, Peek, Receive
+from fairturn.backends.schema import GENERATION
+from fairturn.backends.sqlite.receive.gates import rate
+from fairturn.backends.steps import BEGIN
+from fairturn.backends.verbs import ACK, RELEASE, Lease
+from fairturn.core import limits
+from fairturn.core.errors import (
     DatabaseUnavailable,
     InvalidArgument,
     LeaseLost,
@@ -26,7 +27,8 @@ from fairlead.errors import (
     SchemaOutdated,
     UnsafeTransaction,
 )
-from fairlead.run import run
+from fairturn.drivers.run import run
+from fairturn.drivers.sqlite import SqliteDriver, connect, register
 from tests.unit.sqlite_desk import BACKEND, NOW, SECOND, Db, Recorder, db, item
 
 __all__ = ["db"]  # fixture
@@ -40,7 +42,7 @@ def test_ids_ascend_in_the_order_of_the_items(db: Db, number: int) -> None:
     sent = db.send(*(item(body=str(i).encode()) for i in range(number)))
     ids = [id for id, _ in sent]
     assert ids == sorted(set(ids))
-    assert [row[2] for row in db.receive(500).rows] == [str(i).encode() for i in range(number)]
+    assert [row.body for row in db.receive(500).rows] == [str(i).encode() for i in range(number)]
 
 
 @pytest.mark.parametrize(
@@ -53,17 +55,17 @@ def test_names_survive_byte_for_byte(db: Db, name: str) -> None:
     assert db.send(item(name, body, key=name)) == [(id, CONFLICT)]
     db.send(item(name), item(name + "x"))
     rows = db.receive(2, version=0).rows
-    assert [row[1] for row in rows] == [name, name]
-    assert (rows[0][2], rows[0][4], rows[0][6]) == (body, name, name)
+    assert [row.channel for row in rows] == [name, name]
+    assert (rows[0].body, rows[0].key, rows[0].type) == (body, name, name)
     assert db.receive(5, types=[name]).rows == []
 
 
 def test_nothing_is_sent_when_one_channel_is_full(db: Db) -> None:
     db.policy("full", max_size=2)
-    db.send(item("full"), item("full", delay=SECOND))
+    db.send(item("full"), item("full", delay_us=SECOND))
     outcomes = db.send(item("free"), item("full"))
     assert [outcome for _, outcome in outcomes] == ["s", FULL]
-    assert len(db.do(BACKEND.peek("q", 10, None, None, 0, NOW))) == 2
+    assert len(db.do(BACKEND.peek("q", Peek(10), NOW))) == 2
 
 
 # --- receiving ----------------------------------------------------------------------------------
@@ -74,7 +76,7 @@ def test_a_turn_is_not_cut_short_by_a_channel_that_had_less(db: Db) -> None:
     db.do(BACKEND.queue_set("q", {"weight": 2}, NOW))
     db.send(item(""), item("a"), item("a"), item("a"), item("b"))
     assert db.channels_of(3) == ["", "a", "a"]
-    assert (db.memory.channel, db.memory.credit) == ("a", 0)
+    assert (db.consumer.channel, db.consumer.credit) == ("a", 0)
 
 
 def test_many_different_weights(db: Db) -> None:
@@ -84,14 +86,14 @@ def test_many_different_weights(db: Db) -> None:
     once = [f"c{i}" for i in range(1, 10) for _ in range(i)]
     assert db.channels_of(100) == (once * 3)[:100]
     # Twice 45, then 1 + 2 + 3 + 4.
-    assert (db.memory.channel, db.memory.credit) == ("c4", 0)
+    assert (db.consumer.channel, db.consumer.credit) == ("c4", 0)
 
 
 def test_versions_are_merged_and_ordered_within_a_channel(db: Db) -> None:
-    db.send(*(item("a", bytes([i]), version=i % 3, priority=i % 2) for i in range(12)))
+    db.send(*(item("a", bytes([i]), version=i % 3, rank=-(i % 2)) for i in range(12)))
     order = [bytes([i]) for i in (1, 3, 5, 7, 9, 11, 0, 2, 4, 6, 8, 10)]
-    assert [row[2] for row in db.receive(5).rows] == order[:5]
-    assert [row[2] for row in db.receive(12).rows] == order[5:]
+    assert [row.body for row in db.receive(5).rows] == order[:5]
+    assert [row.body for row in db.receive(12).rows] == order[5:]
 
 
 def test_a_call_walks_past_a_bounded_number_of_closed_channels(db: Db) -> None:
@@ -105,7 +107,7 @@ def test_a_call_walks_past_a_bounded_number_of_closed_channels(db: Db) -> None:
     while not (found := db.receive(1)).rows:
         assert found.retry_after_us == 0
         tries += 1
-    assert found.rows[0][1] == "open"
+    assert found.rows[0].channel == "open"
     assert tries <= closed // limits.SCAN + 1
     # Once round without anything is empty, not another "go on".
     answers = [db.receive(1).retry_after_us for _ in range(tries + 1)]
@@ -119,7 +121,7 @@ def test_rates_that_are_met_among_closed_channels_are_remembered(db: Db) -> None
         db.policy(f"c{i:04}", paused=1)
     db.send(item("a"), item("a"), *(item(f"c{i:04}") for i in range(limits.SCAN * 2)))
     [row] = db.receive(1).rows
-    db.do(BACKEND.ack("q", [(row[0], 1)], True, NOW))
+    db.do(BACKEND.apply_verb("q", ACK, [Lease(row.id, 1)], True, NOW))
     answers = [db.receive(1).retry_after_us]
     while answers[-1] == 0:
         answers.append(db.receive(1).retry_after_us)
@@ -129,10 +131,10 @@ def test_rates_that_are_met_among_closed_channels_are_remembered(db: Db) -> None
 
 def test_more_expired_messages_than_one_sweep_takes_are_never_given(db: Db) -> None:
     gone = limits.SWEEP + 50
-    db.send(*(item("a", expires=SECOND) for _ in range(gone)), item("a", b"alive"))
+    db.send(*(item("a", expires_us=SECOND) for _ in range(gone)), item("a", b"alive"))
     found = db.receive(10, now=NOW + 2 * SECOND)
-    assert [row[2] for row in found.rows] == [b"alive"]
-    assert db.do(BACKEND.stats("q", NOW))[0][17] == limits.SWEEP
+    assert [row.body for row in found.rows] == [b"alive"]
+    assert db.do(BACKEND.stats("q", NOW))[0].expired == limits.SWEEP
 
 
 @pytest.mark.parametrize(
@@ -149,10 +151,10 @@ def test_a_purged_lane_is_swept_in_chunks(db: Db) -> None:
     [row] = db.receive(1).rows
     db.do(BACKEND.queue_purge("q", False, NOW))
     with pytest.raises(LeaseLost):
-        db.do(BACKEND.ack("q", [(row[0], 1)], True, NOW))
+        db.do(BACKEND.apply_verb("q", ACK, [Lease(row.id, 1)], True, NOW))
     answers = [db.do(BACKEND.maintain(10, NOW))[3:] for _ in range(4)]
     assert answers == [(10, True), (10, True), (5, False), (0, False)]
-    assert db.driver.execute("SELECT count(*) FROM fairlead_lane", ()) == [(1,)]
+    assert db.driver.execute("SELECT count(*) FROM fairturn_lane", ()) == [(1,)]
 
 
 def test_old_minutes_are_folded_into_the_totals(db: Db) -> None:
@@ -198,8 +200,8 @@ def test_migrations_at_once_apply_everything_once(tmp_path: Path) -> None:
 
 
 def test_a_schema_for_newer_clients_is_refused(db: Db) -> None:
-    db.driver.execute("UPDATE fairlead_migration SET oldest_client = ?1", (CLIENT + 1,))
-    with pytest.raises(SchemaOutdated, match="upgrade the fairlead package"):
+    db.driver.execute("UPDATE fairturn_installed SET oldest_client = ?1", (GENERATION + 1,))
+    with pytest.raises(SchemaOutdated, match="Upgrade the Python package fairturn"):
         db.do(BACKEND.migrate())
 
 
@@ -223,8 +225,8 @@ def test_unknown_settings_and_queues(db: Db) -> None:
         ("SQLITE_CONSTRAINT_UNIQUE", "UNIQUE constraint failed", None),
         ("SQLITE_ERROR", "no such table: users", None),
         ("SQLITE_BUSY_SNAPSHOT", "database is locked", UnsafeTransaction),
-        ("SQLITE_ERROR", "no such table: fairlead_queue", SchemaOutdated),
-        ("SQLITE_ERROR", "table fairlead_queue has no column named x", SchemaOutdated),
+        ("SQLITE_ERROR", "no such table: fairturn_queue", SchemaOutdated),
+        ("SQLITE_ERROR", "table fairturn_queue has no column named x", SchemaOutdated),
         ("SQLITE_FULL", "database or disk is full", DatabaseUnavailable),
         ("SQLITE_IOERR_WRITE", "disk I/O error", DatabaseUnavailable),
         ("SQLITE_READONLY_DBMOVED", "attempt to write a readonly database", DatabaseUnavailable),
@@ -298,8 +300,8 @@ def test_your_connection_may_have_any_factory() -> None:
     run(BACKEND.migrate(), driver, False)
     run(BACKEND.queue_create("q", {}, None), driver, False)
     run(BACKEND.send("q", [item("é", b"\xff", key="k")], None), driver, False)
-    [row] = run(BACKEND.receive("q", Receive(1), Memory(), None), driver, False).rows
-    assert (row[1], row[2], row[4]) == ("é", b"\xff", "k")
+    [row] = run(BACKEND.receive("q", Receive(1), ConsumerState(), None), driver, False).rows
+    assert (row.channel, row.body, row.key) == ("é", b"\xff", "k")
     assert connection.text_factory is bytes
     assert connection.execute("SELECT 'x'").fetchone() == {"row": (b"x",)}
     connection.close()
@@ -314,7 +316,7 @@ def test_your_transaction_decides_whether_a_message_exists() -> None:
     run(BACKEND.send("q", [item()], None), driver, False)
     assert connection.in_transaction
     connection.rollback()
-    assert run(BACKEND.peek("q", 10, None, None, 0, None), driver, False) == []
+    assert run(BACKEND.peek("q", Peek(10), None), driver, False) == []
     connection.close()
 
 
@@ -332,12 +334,12 @@ def test_the_clock_is_given_once_and_while_you_read() -> None:
 
 
 def test_an_operation_of_several_statements_asks_for_a_transaction(db: Db) -> None:
-    leases = [(1, 1)]
+    leases = [Lease(1, 1)]
     operations = [
         BACKEND.send("q", [], NOW),
-        BACKEND.receive("q", Receive(1), Memory(), NOW),
-        BACKEND.ack("q", leases, True, NOW),
-        BACKEND.release("q", leases, True, NOW),
+        BACKEND.receive("q", Receive(1), ConsumerState(), NOW),
+        BACKEND.apply_verb("q", ACK, leases, True, NOW),
+        BACKEND.apply_verb("q", RELEASE, leases, True, NOW),
         BACKEND.queue_purge("q", False, NOW),
         BACKEND.maintain(1, NOW),
     ]

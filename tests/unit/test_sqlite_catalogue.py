@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.backends.catalogue import many_rows, parse, split_statements, without_comments
-from fairlead.backends.sqlite.common import SQL
+from fairturn.backends.catalogue import many_rows, parse, split_statements, without_comments
+from fairturn.backends.sqlite.common import SQL
+from fairturn.backends.verbs import ACK, Fail, Lease
 from tests.unit.sqlite_desk import BACKEND, NOW, SECOND, Db, db, item, plan
 
 __all__ = ["db"]  # fixture
@@ -100,8 +101,8 @@ def test_an_unknown_statement_is_an_error() -> None:
 
 
 def test_every_statement_is_used_and_can_be_prepared(db: Db) -> None:
-    package = Path(__import__("fairlead.backends.sqlite", fromlist=["x"]).__file__).parent
-    code = "".join(file.read_text() for file in package.glob("*.py"))
+    package = Path(__import__("fairturn.backends.sqlite", fromlist=["x"]).__file__).parent
+    code = "".join(file.read_text() for file in package.rglob("*.py"))
     for name, text in SQL.statements.items():
         assert re.search(rf"SQL\.{name}\b", code), f"{name} is never used"
         numbers = [int(n) for n in re.findall(r"\?(\d+)", text)]
@@ -120,8 +121,8 @@ def test_nothing_outside_the_catalogue_is_sent(db: Db) -> None:
     allowed = BACKEND.statements() | {"BEGIN IMMEDIATE", "BEGIN", "COMMIT", "ROLLBACK"}
     db.send(*(item(f"c{i % 3}", key=f"k{i}", version=i % 2) for i in range(100)))
     rows = db.receive(7, types=None).rows
-    db.do(BACKEND.fail("q", [(rows[0][0], 1)], "e", None, None, None, True, NOW))
-    db.do(BACKEND.ack("q", [(row[0], 1) for row in rows[1:]], True, NOW))
+    db.do(BACKEND.apply_verb("q", Fail("e"), [Lease(rows[0].id, 1)], True, NOW))
+    db.do(BACKEND.apply_verb("q", ACK, [Lease(row.id, 1) for row in rows[1:]], True, NOW))
     db.do(BACKEND.stats(None, NOW))
     db.do(BACKEND.maintain(10, NOW))
     assert set(db.driver.texts) <= allowed
@@ -130,24 +131,24 @@ def test_nothing_outside_the_catalogue_is_sent(db: Db) -> None:
 # --- plans and costs ----------------------------------------------------------------------------
 
 HOT = {
-    "walk": "fairlead_ready",
-    "walk_filtered": "fairlead_ready",
-    "take": "fairlead_ready",
-    "take_each": "fairlead_ready",
-    "take_filtered": "fairlead_ready",
-    "run": "fairlead_ready",
-    "versions": "fairlead_ready",
-    "promote": "fairlead_scheduled",
-    "promote_early": "fairlead_scheduled",
-    "lapsed": "fairlead_leased",
-    "expire": "fairlead_expiry",
-    "begun_first": "fairlead_begun",
-    "gates": "fairlead_busy",
-    "holders": "fairlead_key",
-    "oldest_dead": "fairlead_finished",
-    "forget_done": "fairlead_finished",
-    "forget_dead": "fairlead_finished",
-    "stats_due": "fairlead_scheduled",
+    "walk": "fairturn_ready",
+    "walk_filtered": "fairturn_ready",
+    "take": "fairturn_ready",
+    "take_each": "fairturn_ready",
+    "take_filtered": "fairturn_ready",
+    "run": "fairturn_ready",
+    "versions": "fairturn_ready",
+    "promote": "fairturn_scheduled",
+    "promote_early": "fairturn_scheduled",
+    "lapsed": "fairturn_leased",
+    "expire": "fairturn_expiry",
+    "begun_first": "fairturn_begun",
+    "gates": "fairturn_busy",
+    "holders": "fairturn_key",
+    "oldest_dead": "fairturn_finished",
+    "forget_done": "fairturn_finished",
+    "forget_dead": "fairturn_finished",
+    "stats_due": "fairturn_scheduled",
 }
 BY_ID = ("lease", "ack", "valid_leases", "delete", "complete", "defer", "retry", "bury", "release")
 
@@ -155,7 +156,7 @@ BY_ID = ("lease", "ack", "valid_leases", "delete", "complete", "defer", "retry",
 @pytest.mark.parametrize("name", [*HOT, "open_queue", *BY_ID])
 def test_hot_statements_scan_no_table(db: Db, name: str) -> None:
     found = plan(db, name)
-    assert not re.search(r"SCAN (fairlead_message|m|n|h)\b(?! USING)", found), found
+    assert not re.search(r"SCAN (fairturn_message|m|n|h)\b(?! USING)", found), found
     if name in HOT:
         assert HOT[name] in found, found
     if name in BY_ID:
@@ -170,15 +171,15 @@ def test_no_hot_statement_sorts_the_backlog(db: Db, name: str) -> None:
 
 
 def test_counts_come_from_indexes_alone(db: Db) -> None:
-    assert "COVERING INDEX fairlead_ready" in plan(db, "stats_ready")
-    assert "COVERING INDEX fairlead_busy" in plan(db, "stats_busy")
-    assert "COVERING INDEX fairlead_busy" in plan(db, "gates")
+    assert "COVERING INDEX fairturn_ready" in plan(db, "stats_ready")
+    assert "COVERING INDEX fairturn_busy" in plan(db, "stats_busy")
+    assert "COVERING INDEX fairturn_busy" in plan(db, "gates")
 
 
 def cost_of_receive(channels: int, backlog: int, future: int, **columns: Any) -> int:
     db = Db(**columns)
     db.send(*(item(f"c{i % channels}") for i in range(backlog)))
-    db.send(*(item(f"c{i % channels}", delay=SECOND) for i in range(future)))
+    db.send(*(item(f"c{i % channels}", delay_us=SECOND) for i in range(future)))
     db.receive(10)
     db.driver.steps = 0
     assert len(db.receive(10).rows) == 10

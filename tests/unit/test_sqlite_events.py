@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from fairlead.errors import InvalidArgument
+from fairturn.backends.verbs import ACK, Progress
+from fairturn.core.errors import InvalidArgument
 from tests.unit.sqlite_desk import BACKEND, NOW
 from tests.unit.test_sqlite_groups import DAY, Db, db, item, kill
 
@@ -17,15 +18,15 @@ def test_events_are_one_statement_per_call() -> None:
     db = Db(events=1)
 
     def written() -> int:
-        return sum(text.startswith("INSERT INTO fairlead_event") for text in db.driver.texts)
+        return sum(text.startswith("INSERT INTO fairturn_event") for text in db.driver.texts)
 
     db.send(*[item()] * 100)
     assert written() == 1
     leases = db.lease(100)
     assert written() == 1
-    db.do(BACKEND.progress("q", leases, 1, None, True, NOW))
+    db.do(BACKEND.apply_verb("q", Progress(1, None), leases, True, NOW))
     assert written() == 1
-    db.do(BACKEND.ack("q", leases, True, NOW))
+    db.do(BACKEND.apply_verb("q", ACK, leases, True, NOW))
     assert written() == 1
     assert len(db.events()) == 400
     db.driver.close()
@@ -41,13 +42,13 @@ def test_a_cursor_moves_on_over_what_was_not_wanted() -> None:
     assert db.do(BACKEND.events(cursor, None, None, 10)) == ([], cursor)
     db.send(item(), queue="p")
     rows, last = db.do(BACKEND.events(cursor, "p", ["created", "dead"], 10))
-    assert [row[3] for row in rows] == ["p"]
+    assert [row.queue for row in rows] == ["p"]
     # Page by page nothing is left out.
     pages: list[str] = []
     while (answer := db.do(BACKEND.events(start, None, None, 2)))[0]:
-        pages += [row[0] for row in answer[0]]
+        pages += [row.cursor for row in answer[0]]
         start = answer[1]
-    assert pages == [row[0] for row in db.do(BACKEND.events("", None, None, 10))[0]]
+    assert pages == [row.cursor for row in db.do(BACKEND.events("", None, None, 10))[0]]
     assert start == last
     db.driver.close()
 

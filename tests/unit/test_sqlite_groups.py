@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.backends.base import EVENT_ROW, GROUP_ROW, Memory, Receive
-from fairlead.backends.sqlite.common import SQL
-from fairlead.drivers.sqlite import SqliteDriver
-from fairlead.errors import DuplicateKey, QueueNotFound
-from fairlead.run import run
+from fairturn.backends.base import Batch, ConsumerState, Opening, Peek, Receive
+from fairturn.backends.sqlite.common import SQL
+from fairturn.backends.verbs import ACK, Complete, Fail, Kill, Lease
+from fairturn.core.errors import DuplicateKey, QueueNotFound
+from fairturn.core.rows import SendRow
+from fairturn.drivers.run import run
+from fairturn.drivers.sqlite import SqliteDriver
 from tests.unit import sqlite_desk
 from tests.unit.sqlite_desk import BACKEND, NOW, SECOND, Desk, plan
 
@@ -45,32 +47,31 @@ class Db(Desk):
     def send(self, *items: tuple[Any, ...], queue: str = "q") -> list[int]:
         return [id for id, _ in self.do(BACKEND.send(queue, items, self.now))]
 
-    def lease(self, n: int = 1, queue: str = "q", **args: Any) -> list[tuple[int, int]]:
-        received = self.do(BACKEND.receive(queue, Receive(n, **args), Memory(), self.now))
-        return [(row[0], row[11]) for row in received.rows]
+    def lease(self, n: int = 1, queue: str = "q", **args: Any) -> list[Lease]:
+        received = self.do(BACKEND.receive(queue, Receive(n, **args), ConsumerState(), self.now))
+        return [Lease(row.id, row.deliveries) for row in received.rows]
 
     def running(self, *members: tuple[Any, ...], on_dead: str = "i", **works: Any) -> list[int]:
         """A started group `g` with an end work "end" and an abort work "abort"."""
         end, abort = works.get("end", item(b"end")), works.get("abort", item(b"abort"))
-        self.do(BACKEND.group_open("g", "q", on_dead, end, abort, self.now))
+        self.do(BACKEND.group_open(Opening("g", "q", on_dead, end, abort), self.now))
         ids = self.send(*members) if members else []
         self.do(BACKEND.group_start("g", self.now))
         return ids
 
     def group(self, name: str = "g") -> dict[str, Any]:
-        row = self.do(BACKEND.group_status(name, self.now))
-        return dict(zip(GROUP_ROW, row, strict=True))
+        return self.do(BACKEND.group_status(name, self.now))._asdict()
 
     def bodies(self, queue: str = "q") -> list[bytes]:
-        return [row[2] for row in self.do(BACKEND.peek(queue, 1000, None, None, 0, self.now))]
+        return [row.body for row in self.do(BACKEND.peek(queue, Peek(1000), self.now))]
 
     def events(self, after: str = "", queue: str | None = None) -> list[dict[str, Any]]:
         rows, _ = self.do(BACKEND.events(after, queue, None, 1000))
-        return [dict(zip(EVENT_ROW, row, strict=True)) for row in rows]
+        return [row._asdict() for row in rows]
 
 
-def item(body: bytes = b"m", channel: str = "", **k: Any) -> tuple[Any, ...]:
-    return sqlite_desk.item(channel, body, **k)
+def item(body: bytes = b"m", channel: str = "", **more: Any) -> SendRow:
+    return sqlite_desk.item(channel, body, **more)
 
 
 MEMBER = item(group="g")
@@ -86,24 +87,24 @@ def db() -> Iterator[Db]:
 # --- plans and costs ----------------------------------------------------------------------------
 
 INDEXES = {
-    "end_members": "COVERING INDEX fairlead_member (group_id=?)",
-    "start_members": "INDEX fairlead_member (group_id=? AND state=?)",
-    "count_members": "INDEX fairlead_member (group_id=?)",
-    "tell_members": "INDEX fairlead_member (group_id=?)",
-    "delete_members": "INDEX fairlead_member (group_id=?)",
-    "leave_group": "INDEX fairlead_member (group_id=?)",
-    "group_status": "COVERING INDEX fairlead_member (group_id=? AND state=?)",
-    "open_groups": "INDEX fairlead_group_open (name=?)",
-    "open_group": "INDEX fairlead_group_open (name=?)",
-    "start_group": "INDEX fairlead_group_open (name=?)",
-    "groups": "INDEX fairlead_group_open",
-    "closed_status": "INDEX fairlead_group_closed (name=?",
-    "forget_groups": "INDEX fairlead_group_kept (closed_at",
-    "forget_events": "INDEX fairlead_event_at (at<?)",
-    "events": "SEARCH fairlead_event USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
+    "end_members": "COVERING INDEX fairturn_member (group_id=?)",
+    "start_members": "INDEX fairturn_member (group_id=? AND state=?)",
+    "count_members": "INDEX fairturn_member (group_id=?)",
+    "tell_members": "INDEX fairturn_member (group_id=?)",
+    "delete_members": "INDEX fairturn_member (group_id=?)",
+    "leave_group": "INDEX fairturn_member (group_id=?)",
+    "group_status": "COVERING INDEX fairturn_member (group_id=? AND state=?)",
+    "open_groups": "INDEX fairturn_group_open (name=?)",
+    "open_group": "INDEX fairturn_group_open (name=?)",
+    "start_group": "INDEX fairturn_group_open (name=?)",
+    "groups": "INDEX fairturn_group_open",
+    "closed_status": "INDEX fairturn_group_closed (name=?",
+    "forget_groups": "INDEX fairturn_group_kept (closed_at",
+    "forget_events": "INDEX fairturn_event_at (at<?)",
+    "events": "SEARCH fairturn_event USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
     "outcomes": "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
-    "release_work": "SEARCH fairlead_message USING INTEGER PRIMARY KEY (rowid=?)",
-    "leases_of": "SEARCH fairlead_message USING INTEGER PRIMARY KEY (rowid=?)",
+    "release_work": "SEARCH fairturn_message USING INTEGER PRIMARY KEY (rowid=?)",
+    "leases_of": "SEARCH fairturn_message USING INTEGER PRIMARY KEY (rowid=?)",
 }
 
 
@@ -111,7 +112,7 @@ INDEXES = {
 def test_statements_find_their_rows_by_index(db: Db, name: str) -> None:
     found = plan(db, name)
     assert INDEXES[name] in found, found
-    assert not re.search(r"SCAN (fairlead_message|fairlead_event|m|k)\b", found), found
+    assert not re.search(r"SCAN (fairturn_message|fairturn_event|m|k)\b", found), found
 
 
 def test_ending_one_member_costs_the_same_in_a_crowd() -> None:
@@ -119,7 +120,7 @@ def test_ending_one_member_costs_the_same_in_a_crowd() -> None:
         db = Db()
         db.running(*[MEMBER] * members)
         [lease] = db.lease()
-        db.do(BACKEND.ack("q", [lease], True, NOW))
+        db.do(BACKEND.apply_verb("q", ACK, [lease], True, NOW))
         taken = db.driver.steps
         assert db.group()["state"] == "r"
         db.driver.close()
@@ -131,7 +132,7 @@ def test_ending_one_member_costs_the_same_in_a_crowd() -> None:
 def test_each_group_is_judged_once_per_call(db: Db) -> None:
     db.running(*[MEMBER] * 100)
     leases = db.lease(100)
-    db.do(BACKEND.ack("q", leases, True, NOW))
+    db.do(BACKEND.apply_verb("q", ACK, leases, True, NOW))
     assert db.driver.texts.count(SQL.end_members) == 1
     assert (db.group()["state"], db.group()["done"]) == ("e", 100)
 
@@ -146,13 +147,13 @@ def test_without_groups_and_events_no_statement_is_added(db: Db) -> None:
     assert len(db.driver.texts) == wrapped + 5  # the queue, channels, messages, lease, counters
     again = db.lease(5, acks=leases[:50])
     assert len(db.driver.texts) == wrapped + 6
-    db.do(BACKEND.ack("q", leases[50:], True, NOW))
+    db.do(BACKEND.apply_verb("q", ACK, leases[50:], True, NOW))
     assert len(db.driver.texts) == wrapped + 4  # the queue, which of them hold, the rows, counters
-    db.do(BACKEND.ack("q", again[:1], True, NOW))
+    db.do(BACKEND.apply_verb("q", ACK, again[:1], True, NOW))
     assert len(db.driver.texts) == wrapped + 3
-    db.do(BACKEND.fail("q", again[1:2], "no", 0, None, None, True, NOW))
+    db.do(BACKEND.apply_verb("q", Fail("no", 0), again[1:2], True, NOW))
     assert len(db.driver.texts) == wrapped + 5
-    db.do(BACKEND.complete("q", again[2:], None, 0, True, NOW))
+    db.do(BACKEND.apply_verb("q", Complete(), again[2:], True, NOW))
     assert len(db.driver.texts) == wrapped + 4
 
 
@@ -160,7 +161,7 @@ def test_without_groups_and_events_no_statement_is_added(db: Db) -> None:
 
 
 def ack(db: Db, ids: list[int]) -> None:
-    db.do(BACKEND.ack("q", db.lease(2), True, NOW))
+    db.do(BACKEND.apply_verb("q", ACK, db.lease(2), True, NOW))
 
 
 def carried_ack(db: Db, ids: list[int]) -> None:
@@ -175,16 +176,16 @@ def kept_ack(db: Db, ids: list[int]) -> None:
 
 
 def complete(db: Db, ids: list[int]) -> None:
-    db.do(BACKEND.complete("q", db.lease(2), None, 0, True, NOW))
+    db.do(BACKEND.apply_verb("q", Complete(), db.lease(2), True, NOW))
 
 
 def kill(db: Db, ids: list[int]) -> None:
-    db.do(BACKEND.kill("q", db.lease(2), "no", None, None, True, NOW))
+    db.do(BACKEND.apply_verb("q", Kill("no"), db.lease(2), True, NOW))
 
 
 def fail(db: Db, ids: list[int]) -> None:
     db.do(BACKEND.queue_set("q", {"max_attempts": 1}, NOW))
-    db.do(BACKEND.fail("q", db.lease(2), "no", None, None, None, True, NOW))
+    db.do(BACKEND.apply_verb("q", Fail("no"), db.lease(2), True, NOW))
 
 
 def dead_letter(db: Db, ids: list[int]) -> None:
@@ -252,7 +253,7 @@ def test_the_call_that_ends_the_last_member_closes_the_group(db: Db, end: Any) -
 
 
 def test_expiry_ends_members(db: Db) -> None:
-    db.running(item(group="g", expires=SECOND))
+    db.running(item(group="g", expires_us=SECOND))
     db.now += SECOND
     assert len(db.lease(5)) == 1  # swept first, so the end work is given at once
     assert db.group()["state"] == "e"
@@ -261,7 +262,7 @@ def test_expiry_ends_members(db: Db) -> None:
 def test_a_purged_queue_ends_its_members_when_it_is_swept(db: Db) -> None:
     db.do(BACKEND.queue_create("p", {}, NOW))
     db.running()
-    db.do(BACKEND.group_open("h", "q", "i", item(b"end of h"), None, NOW))
+    db.do(BACKEND.group_open(Opening("h", "q", "i", item(b"end of h")), NOW))
     db.send(*[item(group="h")] * 3, queue="p")
     db.do(BACKEND.group_start("h", NOW))
     db.do(BACKEND.queue_purge("p", False, NOW))
@@ -282,7 +283,7 @@ def test_a_death_aborts(db: Db, end: Any) -> None:
     assert (db.group()["state"], db.group()["dead"]) == ("a", 2)
     assert b"abort" in db.bodies()
     assert b"end" not in db.bodies()
-    assert db.do(BACKEND.ack("p", [lease], False, NOW)) == [lease[0]]
+    assert db.do(BACKEND.apply_verb("p", ACK, [lease], False, NOW)).lost == [lease[0]]
     assert db.do(BACKEND.stats("p", NOW))[0][16] == 1  # cancelled
 
 
@@ -312,14 +313,14 @@ def test_your_rollback_opens_the_group_again() -> None:
     for operation in (
         BACKEND.migrate(),
         BACKEND.queue_create("q", {}, NOW),
-        BACKEND.group_open("g", "q", "i", item(b"end"), None, NOW),
+        BACKEND.group_open(Opening("g", "q", "i", item(b"end")), NOW),
         BACKEND.send("q", [MEMBER], NOW),
         BACKEND.group_start("g", NOW),
     ):
         run(operation, driver, True)
     connection.execute("BEGIN IMMEDIATE")
-    received = run(BACKEND.receive("q", Receive(1), Memory(), NOW), driver, False)
-    run(BACKEND.ack("q", [(received.rows[0][0], 1)], True, NOW), driver, False)
+    received = run(BACKEND.receive("q", Receive(1), ConsumerState(), NOW), driver, False)
+    run(BACKEND.apply_verb("q", ACK, [Lease(received.rows[0][0], 1)], True, NOW), driver, False)
     status = run(BACKEND.group_status("g", NOW), driver, False)
     assert status is not None
     assert status[2] == "e"
@@ -341,23 +342,23 @@ TOLD = {"name": "g", "outcome": "ended", "sent": 1, "done": 1, "dead": 0}
 
 
 @pytest.mark.parametrize(
-    "headers", [None, {}, {"a": 1}, {"ü": 'é\n"}', "n": {"m": [1, None]}}, {"fairlead.group": 1}]
+    "headers", [None, {}, {"a": 1}, {"ü": 'é\n"}', "n": {"m": [1, None]}}, {"fairturn.group": 1}]
 )
 def test_the_entry_goes_beside_the_headers_of_a_work(db: Db, headers: Any) -> None:
     encoded = None if headers is None else json.dumps(headers, ensure_ascii=False).encode()
     db.running(MEMBER, end=item(b"end", headers=encoded))
     ack(db, [])
-    [row] = db.do(BACKEND.peek("q", 10, None, None, 0, NOW))
-    assert json.loads(row[3]) == {**(headers or {}), "fairlead.group": TOLD}
+    [row] = db.do(BACKEND.peek("q", Peek(10), NOW))
+    assert json.loads(row[3]) == {**(headers or {}), "fairturn.group": TOLD}
 
 
 def test_a_work_counts_its_delay_from_the_closing(db: Db) -> None:
     db.do(BACKEND.queue_set("q", {"expires_us": DAY}, NOW))
-    db.running(MEMBER, end=item(b"end", delay=5 * SECOND))
+    db.running(MEMBER, end=item(b"end", delay_us=5 * SECOND))
     db.now += 60 * SECOND
     ack_at = db.now
-    db.do(BACKEND.ack("q", db.lease(), True, ack_at))
-    [row] = db.do(BACKEND.peek("q", 10, None, None, 0, ack_at))
+    db.do(BACKEND.apply_verb("q", ACK, db.lease(), True, ack_at))
+    [row] = db.do(BACKEND.peek("q", Peek(10), ack_at))
     due_at, created_at, state, expires_at = row[8], row[9], row[19], row[23]
     assert (due_at, created_at) == (ack_at + 5 * SECOND, ack_at)
     assert (state, expires_at) == ("s", ack_at + DAY)
@@ -367,18 +368,18 @@ def test_a_work_counts_its_delay_from_the_closing(db: Db) -> None:
 def test_a_work_that_somebody_took_is_not_sent(db: Db) -> None:
     db.running(MEMBER, end=item(b"end", key="w"))
     [(id, outcome)] = db.do(
-        BACKEND.send("q", [item(b"mine", key="w", on_conflict="r", delay=DAY)], NOW)
+        BACKEND.send("q", [item(b"mine", key="w", on_conflict="r", delay_us=DAY)], NOW)
     )
     assert outcome == "r"
     ack(db, [])
-    [row] = db.do(BACKEND.peek("q", 10, None, None, 0, NOW))
+    [row] = db.do(BACKEND.peek("q", Peek(10), NOW))
     assert (row[0], row[2], row[3], row[19]) == (id, b"mine", None, "s")
 
 
 @pytest.mark.parametrize("how", ["purge", "drop", "again"])
 def test_works_go_with_their_queue(db: Db, how: str) -> None:
     db.do(BACKEND.queue_create("w", {"events": 1}, NOW))
-    db.do(BACKEND.group_open("h", "w", "i", item(b"end"), None, NOW))
+    db.do(BACKEND.group_open(Opening("h", "w", "i", item(b"end")), NOW))
     if how == "purge":
         db.do(BACKEND.queue_purge("w", False, NOW))
     else:
@@ -400,10 +401,10 @@ def test_works_with_a_key_that_is_held_are_refused_before_anything_is_written(db
         (item(key="w"), item(key="w")),
     ):
         with pytest.raises(DuplicateKey):
-            db.do(BACKEND.group_open("g", "q", "i", end, abort, NOW))
+            db.do(BACKEND.group_open(Opening("g", "q", "i", end, abort), NOW))
         assert not any(text.startswith(("INSERT", "UPDATE")) for text in db.driver.texts)
     with pytest.raises(QueueNotFound):
-        db.do(BACKEND.group_open("g", "nobody", "i", None, None, NOW))
+        db.do(BACKEND.group_open(Opening("g", "nobody"), NOW))
 
 
 def test_a_dead_holder_gives_its_key_to_a_work(db: Db) -> None:
@@ -421,9 +422,9 @@ def test_a_batch_is_one_transaction_and_goes_on_after_a_conflict(db: Db) -> None
     db.send(item(key="k"))
     policy = (5, None, None, 1, 1, 0, 0, None)
     sends = [("p", [item()]), ("q", [item(key="k"), item()])]
-    outcomes = db.do(BACKEND.batch([("p", "c", policy)], [("q", "x")], sends, NOW))
+    outcomes = db.do(BACKEND.batch(Batch([("p", "c", policy)], [("q", "x")], sends), NOW))
     assert [[outcome for _, outcome in items] for items in outcomes] == [["s"], ["e", "s"]]
     assert db.driver.texts.count("BEGIN IMMEDIATE") == db.driver.texts.count("COMMIT") == 1
     with pytest.raises(QueueNotFound):
-        db.do(BACKEND.batch([("p", "c2", policy)], [], [("nobody", [item()])], NOW))
+        db.do(BACKEND.batch(Batch([("p", "c2", policy)], [], [("nobody", [item()])]), NOW))
     assert [row[0] for row in db.do(BACKEND.channels("p", 10, NOW))] == ["", "c"]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.worker import supervisor as module
-from fairlead.worker.metrics import Metrics
-from fairlead.worker.reloading import Sources
-from fairlead.worker.supervisor import Supervisor
+from fairturn.observe.worker_metrics import Metrics
+from fairturn.supervision import supervisor as module
+from fairturn.supervision.reload import Sources
+from fairturn.supervision.supervisor import Supervisor
 
 SECONDS = 60.0
 
@@ -38,12 +38,12 @@ def test_the_pauses_between_deaths_grow(
     async def main() -> int:
         supervisor = Supervisor(lambda _: python("raise SystemExit(7)"), 1, grace=1)
         running = asyncio.create_task(supervisor.run())
-        await until(caplog, "ended with code 7", times=5)
+        await until(caplog, "ended with exit code 7", times=5)
         supervisor.signalled()
         return await running
 
     assert asyncio.run(main()) == 0
-    assert re.findall(r"the next in (\S+) s", caplog.text)[:5] == [
+    assert re.findall(r"replaced in (\S+) s", caplog.text)[:5] == [
         "0.1",
         "0.2",
         "0.4",
@@ -57,7 +57,7 @@ def test_a_program_that_is_not_there(caplog: pytest.LogCaptureFixture) -> None:
         supervisor = Supervisor(lambda _: ["/nowhere/python"], 1, grace=1)
         running = asyncio.create_task(supervisor.run())
         await until(caplog, "process 1 could not be started: .*No such file")
-        assert supervisor.ready() == (False, "process 1 of 1 is not up")
+        assert supervisor.ready() == (False, "process 1 of 1 is not running")
         supervisor.signalled()
         return await running
 
@@ -67,7 +67,7 @@ def test_a_program_that_is_not_there(caplog: pytest.LogCaptureFixture) -> None:
 DEAF = """
 import os, signal, socket, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-line = socket.socket(fileno=int(os.environ["FAIRLEAD_SUPERVISOR"].split(",")[0]))
+line = socket.socket(fileno=int(os.environ["FAIRTURN_SUPERVISOR"].split(",")[0]))
 line.sendall(b'{"hello": {}}\\n')
 print("deaf", flush=True)
 time.sleep(600)
@@ -88,7 +88,7 @@ def test_a_process_that_does_not_leave_is_killed(
         return await running
 
     assert asyncio.run(main()) == 1
-    assert "does not leave: killed" in caplog.text
+    assert "does not stop: killed" in caplog.text
 
 
 def test_a_third_signal_kills(caplog: pytest.LogCaptureFixture) -> None:
@@ -111,7 +111,7 @@ def test_a_third_signal_kills(caplog: pytest.LogCaptureFixture) -> None:
 
     assert asyncio.run(main()) == 1
     assert lines == [(1, "deaf")]
-    assert "does not leave: killed" in caplog.text
+    assert "does not stop: killed" in caplog.text
 
 
 def test_sources(tmp_path: Path) -> None:
@@ -133,12 +133,12 @@ def test_sources(tmp_path: Path) -> None:
 def test_sums_of_processes_that_have_ended() -> None:
     one, other = Metrics(), Metrics()
     for metrics in (one, other):
-        metrics.task("emails", "welcome").add("ack", False, 0.002)
-        metrics.task("emails", "welcome").add("fail", True, 7.0)
+        metrics.tasks["emails", "welcome"].add("ack", False, 0.002)
+        metrics.tasks["emails", "welcome"].add("fail", True, 7.0)
         metrics.received["emails"] = 2
         metrics.lost_acks["emails"] = 1
         metrics.receives, metrics.database_errors = 5, 1
-    other.task("emails", "report").add("complete", False, 1.0)
+    other.tasks["emails", "report"].add("complete", False, 1.0)
     past = Metrics()
     past.add(one.snapshot())
     past.add(other.snapshot())

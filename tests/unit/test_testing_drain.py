@@ -1,4 +1,4 @@
-"""fairlead.testing: drain() runs what is due as a worker would."""
+"""fairturn.testing: drain() runs what is due as a worker would."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import Context, Defer, GiveUp, Retry
-from fairlead.testing import Drained, use
+import fairturn
+from fairturn import Context, Defer, GiveUp, Retry
+from fairturn.testing import Drained, use
 from tests.unit.draining import NOWHERE, drain_both, raised_by_both
 
 processed: list[int] = []
-process_app = fairlead.App(NOWHERE)
+process_app = fairturn.App(NOWHERE)
 
 
 @process_app.task(executor="process")
@@ -25,8 +25,8 @@ def in_a_process() -> None:
 
 
 @pytest.fixture
-def app() -> fairlead.App:
-    return fairlead.App(NOWHERE)
+def app() -> fairturn.App:
+    return fairturn.App(NOWHERE)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_in_an_event_loop_there_is_drain_async(app, ran):
     async def main() -> None:
         async with use(app) as test:
             await task.send_async()
-            with pytest.raises(fairlead.UsageError, match="await test"):
+            with pytest.raises(fairturn.UsageError, match="await test"):
                 test.drain()
             assert (await test.drain_async()).done == 1
             assert ran == [asyncio.get_running_loop()]
@@ -129,7 +129,7 @@ def test_a_handler_has_its_context(app, ran):
     def task(ctx: Context, n: int) -> int:
         ctx.progress(0.5, note="half")
         ctx.extend(60)
-        current = fairlead.current_context()
+        current = fairturn.current_context()
         ran.append((ctx.attempt, ctx.queue, ctx.task, ctx.cancelled, current is ctx))
         return n * 2
 
@@ -137,7 +137,7 @@ def test_a_handler_has_its_context(app, ran):
         id = task.send(21)
         test.drain()
         assert task.wait(id).result == 42
-        assert fairlead.current_context() is None
+        assert fairturn.current_context() is None
     assert ran == [(1, "default", "task", False, True)]
 
 
@@ -170,10 +170,10 @@ def test_handlers_see_the_context_variables_of_the_test(app, ran):
 
 # --- errors --------------------------------------------------------------------------------------
 @pytest.fixture
-def failing(app: fairlead.App, ran: list[Any]) -> fairlead.Task[..., Any]:
-    @app.task(retry=fairlead.Backoff(initial=10, factor=2, max_attempts=3, jitter=0))
+def failing(app: fairturn.App, ran: list[Any]) -> fairturn.Task[..., Any]:
+    @app.task(retry=fairturn.Backoff(initial=10, factor=2, max_attempts=3, jitter=0))
     def fail(until: int = 99) -> None:
-        context = fairlead.current_context()
+        context = fairturn.current_context()
         assert context is not None
         ran.append(context.attempt)
         if context.attempt < until:
@@ -278,7 +278,7 @@ def test_a_message_that_does_not_fit_its_task_is_an_error(app):
 
     with use(app) as test:
         test.db.queue("default").send({"n": "x"}, type="task")
-        with pytest.raises(fairlead.InvalidArgument, match=r"task\(n\): not an int"):
+        with pytest.raises(fairturn.InvalidArgument, match=r"task\(n\): not an int"):
             test.drain()
 
 
@@ -294,7 +294,7 @@ def test_a_message_for_nobody_is_an_error(app):
 
     with use(app) as test:
         send()
-        with pytest.raises(fairlead.InvalidArgument, match="'renamed'; the app has other, task"):
+        with pytest.raises(fairturn.InvalidArgument, match="'renamed'; the app has other, task"):
             test.drain()
     for drained in drain_both(app, send, raise_errors=False):
         assert drained == Drained(failed=1)
@@ -314,10 +314,10 @@ def test_a_coroutine_that_takes_too_long(app):
     async def task() -> None:
         await asyncio.Event().wait()
 
-    raised_by_both(app, task.send, fairlead.TaskTimeout)
+    raised_by_both(app, task.send, fairturn.TaskTimeout)
     for drained in drain_both(app, task.send, raise_errors=False):
         assert drained.dead == 1
-        assert isinstance(drained.errors[0], fairlead.TaskTimeout)
+        assert isinstance(drained.errors[0], fairturn.TaskTimeout)
 
 
 def test_a_test_that_fails_inside_a_handler_fails(app):
@@ -353,7 +353,7 @@ def test_a_drain_without_end_is_stopped(app, ran):
     assert len(ran) == 2000
     with use(app) as test:
         later.send(1)
-        with pytest.raises(AssertionError, match=r"handled 7 messages.* such as later:"):
+        with pytest.raises(AssertionError, match=r"handled 7 messages.* such as later"):
             test.drain(retries=True, raise_errors=False, limit=7)
         assert test.db.queue("default").stats().leased == 0
 
@@ -403,7 +403,7 @@ def test_a_rate_is_waited_for(app, ran):
 
     with use(app) as test:
         start = test.clock.now
-        test.db.queue("default").set(policy=fairlead.Policy(rate="1/min"))
+        test.db.queue("default").set(policy=fairturn.Policy(rate="1/min"))
         task.send_many([{}, {}, {}])
         assert test.drain().done == 1
         assert test.drain(retries=True).done == 2
@@ -411,14 +411,14 @@ def test_a_rate_is_waited_for(app, ran):
 
 
 def test_an_ordered_channel_waits_for_the_retry_of_its_first(app, ran):
-    @app.task(retry=fairlead.Backoff(initial=10, jitter=0))
+    @app.task(retry=fairturn.Backoff(initial=10, jitter=0))
     def task(ctx: Context, n: int) -> None:
         ran.append((n, ctx.attempt))
         if (n, ctx.attempt) == (1, 1):
             raise ValueError
 
     def send() -> None:
-        app.db.queue("default").set(policy=fairlead.Policy(ordered=True))
+        app.db.queue("default").set(policy=fairturn.Policy(ordered=True))
         task.send_many([{"n": 1}, {"n": 2}])
 
     for drained in drain_both(app, send, retries=True):
@@ -489,3 +489,17 @@ def test_a_schedule_that_cannot_be_run_is_an_error(app):
         test.clock.move(600)
         [(name, _)] = test.tick().errors
         assert name == "lost"
+
+
+def test_a_failure_waits_for_the_back_off_of_its_queue(app):
+    @app.task
+    def broken() -> None:
+        raise ValueError
+
+    with use(app) as test:
+        backoff = fairturn.Backoff(initial=600, factor=1, maximum=600, jitter=0)
+        test.db.queue("default").set(backoff=backoff)
+        broken.send()
+        test.drain(raise_errors=False)
+        [waiting] = test.db.queue("default").peek()
+        assert waiting.due_at - test.clock.now == timedelta(seconds=600)

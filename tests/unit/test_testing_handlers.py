@@ -1,4 +1,4 @@
-"""fairlead.testing: hooks, handlers that wait for others, and transactions under drain()."""
+"""fairturn.testing: hooks, handlers that wait for others, and transactions under drain()."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import Context, GiveUp
-from fairlead.testing import use
+import fairturn
+from fairturn import Context, GiveUp
+from fairturn.testing import use
 from tests.unit.draining import NOWHERE, drain_both, raised_by_both
 
 
 @pytest.fixture
-def app() -> fairlead.App:
-    return fairlead.App(NOWHERE)
+def app() -> fairturn.App:
+    return fairturn.App(NOWHERE)
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def ran() -> list[Any]:
 
 
 # --- hooks ---------------------------------------------------------------------------------------
-class Recorder(fairlead.Middleware):
+class Recorder(fairturn.Middleware):
     def __init__(self, told: list[Any]) -> None:
         self.told = told
 
@@ -56,7 +56,7 @@ class Recorder(fairlead.Middleware):
 
 def test_middleware_is_told_as_by_a_worker():
     told: list[str] = []
-    app = fairlead.App(NOWHERE, middleware=[Recorder(told)])
+    app = fairturn.App(NOWHERE, middleware=[Recorder(told)])
 
     @app.task
     def good() -> None: ...
@@ -84,11 +84,11 @@ def test_middleware_is_told_as_by_a_worker():
 
 
 def test_an_error_in_a_hook_is_an_error_of_the_test(caplog):
-    class Broken(fairlead.Middleware):
+    class Broken(fairturn.Middleware):
         def finished(self, context: Any, verdict: Any, seconds: float) -> None:
             raise LookupError("in a hook")
 
-    app = fairlead.App(NOWHERE, middleware=[Broken()])
+    app = fairturn.App(NOWHERE, middleware=[Broken()])
 
     @app.task
     def task() -> None: ...
@@ -98,7 +98,7 @@ def test_an_error_in_a_hook_is_an_error_of_the_test(caplog):
     with caplog.at_level(logging.ERROR):
         for drained in drain_both(app, task.send, raise_errors=False):
             assert drained.done == 1
-    assert [record.name for record in caplog.records] == ["fairlead.worker"] * 2
+    assert [record.name for record in caplog.records] == ["fairturn.worker"] * 2
 
 
 def test_on_give_up_is_told_plain_or_async(app, ran):
@@ -133,7 +133,7 @@ def test_on_give_up_is_told_plain_or_async(app, ran):
 
 # --- handlers that wait for others ---------------------------------------------------------------
 @pytest.fixture
-def family(app: fairlead.App) -> fairlead.App:
+def family(app: fairturn.App) -> fairturn.App:
     @app.task(result=True)
     async def child(n: int) -> int:
         if n < 0:
@@ -147,7 +147,7 @@ def family(app: fairlead.App) -> fairlead.App:
             return child.wait(id).result
 
     @app.task(result=True)
-    async def mother(ctx: fairlead.AsyncContext, n: int) -> int:
+    async def mother(ctx: fairturn.AsyncContext, n: int) -> int:
         ids = [await child.send_async(n), await parent.send_async(n)]
         async with ctx.yield_slot():
             return sum([(await child.wait_async(id)).result for id in ids])
@@ -186,7 +186,7 @@ def test_what_it_waits_for_fails(family, name):
 @pytest.mark.parametrize("name", ["parent", "mother"])
 def test_what_it_waits_for_fails_in_an_event_loop(family, name, monkeypatch):
     # A thread that waits cannot be made to leave before the block ends; do not wait for it long.
-    monkeypatch.setattr("fairlead.testing.draining.UNWIND", 0.01 if name == "parent" else 60)
+    monkeypatch.setattr("fairturn.testing.drain.UNWIND", 0.01 if name == "parent" else 60)
 
     async def main() -> None:
         async with use(family) as test:
@@ -249,7 +249,7 @@ def test_a_transaction_of_a_coroutine(app, ran):
     async def other() -> None: ...
 
     @app.task(queue="people")
-    async def store(ctx: fairlead.AsyncContext) -> None:
+    async def store(ctx: fairturn.AsyncContext) -> None:
         async with ctx.transaction() as conn:
             assert conn is connection
             await other.using(conn).send_async()
@@ -265,7 +265,7 @@ def test_a_transaction_of_a_coroutine(app, ran):
         assert test.db.stats().total == 0
         assert ran == ["begin", "commit"]
         plain.send()
-        with pytest.raises(fairlead.InvalidArgument, match="plain function"):
+        with pytest.raises(fairturn.InvalidArgument, match="plain function"):
             test.drain()
     with use(app, transaction=lambda: nullcontext(connection)) as test:
         store.send()

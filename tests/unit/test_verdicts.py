@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fairlead
-from fairlead import Backoff, Defer, GiveUp, Retry, Send
-from fairlead.tasks.task import TaskOptions
-from fairlead.tasks.verdicts import RetryPolicy, Verdict, delay_of
-from fairlead.worker.work import Work
+import fairturn
+from fairturn import Backoff, Defer, GiveUp, Retry
+from fairturn.tasks.task import TaskOptions
+from fairturn.tasks.verdicts import RetryPolicy, Verdict, delay_of
+from fairturn.worker.delivery import Delivery
 
 
 def judge(
@@ -26,12 +26,12 @@ def judge(
         max_attempts = {"q": queue}  # noqa: RUF012
 
     class Home:
-        def sending(self, task: Any, message: Send) -> None: ...
+        middleware: list[fairturn.Middleware] = []  # noqa: RUF012
 
     home: Any = Home()
     worker: Any = Worker()
     nobody: Any = None
-    task = fairlead.Task(home, lambda: None, "t", TaskOptions(retry=rule))
+    task = fairturn.Task(home, lambda: None, "t", TaskOptions(retry=rule))
     message = task.with_options(**({} if said is None else {"max_attempts": said})).message()
 
     class Received:
@@ -40,7 +40,7 @@ def judge(
 
     received: Any = Received()
     received.attempts, received.headers = attempts, message.headers or {}
-    return Work(worker, task, received, nobody).verdict_of(error)
+    return Delivery(worker, task, received, nobody).verdict_on_error(error)
 
 
 def test_without_a_rule_the_queue_decides() -> None:
@@ -148,7 +148,7 @@ def test_defer() -> None:
     verdict = judge(False, Defer(5, memo={"page": 2}))
     assert (verdict.kind, verdict.delay, verdict.memo) == ("defer", 5, {"page": 2})
     assert judge(None, Defer(timedelta(minutes=1))).delay == 60
-    assert judge(None, Defer()).memo is fairlead.KEEP
+    assert judge(None, Defer()).memo is fairturn.KEEP
     assert judge(None, Defer(at=99, memo=None)).memo is None
     assert judge(None, Defer(at=99)).at == 99
     assert not judge(None, Defer(1), attempts=99).final
@@ -179,6 +179,6 @@ def test_subclasses_of_what_handlers_raise() -> None:
 
 
 def test_a_timeout_is_an_error_with_a_type_of_its_own() -> None:
-    policy = RetryPolicy({fairlead.TaskTimeout: None}, "t")
-    assert policy.for_error(fairlead.TaskTimeout("late")) is None
-    assert issubclass(fairlead.TaskTimeout, TimeoutError)
+    policy = RetryPolicy({fairturn.TaskTimeout: None}, "t")
+    assert policy.for_error(fairturn.TaskTimeout("late")) is None
+    assert issubclass(fairturn.TaskTimeout, TimeoutError)

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-import fairlead
-from fairlead.operations import waiting
-from fairlead.sync.waking import Ticket
+import fairturn
+from fairturn.execution.sync import wait_hub
+from fairturn.execution.sync.waker import Ticket
 from tests import servers
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> fairlead.Database:
-    return fairlead.connect(f"sqlite:///{tmp_path / 'hub.db'}")
+def db(tmp_path: Path) -> fairturn.Database:
+    return fairturn.connect(f"sqlite:///{tmp_path / 'hub.db'}")
 
 
 def background(call: Callable[[], object]) -> tuple[threading.Thread, list[BaseException]]:
@@ -33,7 +33,7 @@ def background(call: Callable[[], object]) -> tuple[threading.Thread, list[BaseE
     return thread, errors
 
 
-def test_closing_ends_the_waits(db: fairlead.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_ends_the_waits(db: fairturn.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = db.queue("q")
     queue.create()
     id = queue.send(1)
@@ -44,11 +44,11 @@ def test_closing_ends_the_waits(db: fairlead.Database, monkeypatch: pytest.Monke
     slept.wait()
     db.close()
     thread.join()
-    assert [type(error) for error in errors] == [fairlead.DatabaseUnavailable]
+    assert [type(error) for error in errors] == [fairturn.DatabaseUnavailable]
 
 
 def test_what_goes_wrong_while_sleeping_is_told(
-    db: fairlead.Database, monkeypatch: pytest.MonkeyPatch
+    db: fairturn.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = db.queue("q")
     queue.create()
@@ -76,15 +76,15 @@ def test_a_thousand_waiters_on_one_connection(
         "postgresql": lambda: servers.postgres_url("hub"),
         "mysql": lambda: servers.mysql_url("hub"),
     }[backend]()
-    with fairlead.connect(url, pool_size=1) as db:
+    with fairturn.connect(url, pool_size=1) as db:
         db.migrate()
         queue = db.queue("thousand")
         queue.create()
         ids = queue.send_many(list(range(1000)))
         looks: list[int] = []
-        outcomes = waiting.outcomes
+        outcomes = wait_hub.outcomes
         monkeypatch.setattr(
-            waiting,
+            wait_hub,
             "outcomes",
             lambda core, name, waits: looks.append(len(waits)) or outcomes(core, name, waits),
         )

@@ -7,18 +7,19 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import fairlead
-from fairlead import Backoff
+import fairturn
+from fairturn import Backoff
 from tests.conformance import yours
 from tests.conformance.door import unique
 
-PATIENCE = 30.0  # seconds until a test gives up waiting; none waits that long when all is well
+PATIENCE = 60.0  # seconds until a test gives up waiting; none waits that long when all is well
 AT_ONCE = Backoff(initial=0, jitter=0)  # retry without a pause
 
 
 async def eventually(condition: Callable[[], Any]) -> Any:
     """Wait until it is true (an awaitable is awaited), and return what it gave."""
     found: Any = None
+    pause = 0.001
     try:
         async with asyncio.timeout(PATIENCE):
             while True:
@@ -27,7 +28,8 @@ async def eventually(condition: Callable[[], Any]) -> Any:
                     found = await found
                 if found:
                     return found
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, 0.05)  # the longer it takes, the less we ask
     except TimeoutError:
         source = inspect.getsource(condition).strip()
         raise AssertionError(f"never became true: {source} (last: {found!r})") from None
@@ -40,7 +42,7 @@ class Bench:
         self.backend = backend
         self.url = url
         self.name = unique("w")
-        self.app = fairlead.App(url, name=self.name)
+        self.app = fairturn.App(url, name=self.name)
         self.made: list[str] = []
 
     async def open(self) -> None:
@@ -62,14 +64,14 @@ class Bench:
         """@bench.task(…): a task in the test's queue."""
         return self.app.task(**{"queue": self.name, **options})
 
-    def worker(self, **options: Any) -> fairlead.Worker:
+    def worker(self, **options: Any) -> fairturn.Worker:
         return self.app.worker(**{"concurrency": 4, "name": self.name, **options})
 
     @property
-    def queue(self) -> fairlead.AsyncQueue:
+    def queue(self) -> fairturn.AsyncQueue:
         return self.app.async_db.queue(self.name)
 
-    async def stats(self, queue: str | None = None) -> fairlead.Stats:
+    async def stats(self, queue: str | None = None) -> fairturn.Stats:
         return await self.app.async_db.queue(queue or self.name).stats()
 
     async def empty(self) -> bool:
@@ -94,7 +96,7 @@ class Bench:
 
     def forget_permits(self, name: str | None = None) -> None:
         """Make the database forget the permits of a worker, as if they had expired."""
-        table = "fairlead.permit" if self.backend == "postgresql" else "fairlead_permit"
+        table = "fairturn.permit" if self.backend == "postgresql" else "fairturn_permit"
         self.sql(f"DELETE FROM {table} WHERE name = '{name or self.name}'")
 
     def effects(self) -> list[int]:

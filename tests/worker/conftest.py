@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead.sync import waiting
+import fairturn
+from fairturn.execution.sync import wait_hub
 from tests import servers
 from tests.conformance import yours
 from tests.worker.bench import Bench
@@ -22,7 +22,7 @@ _ready: set[str] = set()  # databases that are migrated and have the users' tabl
 def _prepare(backend: str, url: str) -> None:
     if url in _ready:
         return
-    with fairlead.connect(url) as db:
+    with fairturn.connect(url) as db:
         db.migrate()
     with yours.plain(backend, url) as mine:
         mine.begin()
@@ -48,7 +48,7 @@ def url(backend: str, tmp_path: Path) -> str:
 
 @pytest.fixture
 def bench(backend: str, url: str, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr(waiting, "LINGER", 0.01)  # or a thread would outlive each wait
+    monkeypatch.setattr(wait_hub, "LINGER", 0.01)  # or a thread would outlive each wait
     return Bench(backend, url)
 
 
@@ -71,7 +71,7 @@ async def _run(test: Any, arguments: dict[str, Any]) -> None:
         await test(**arguments)
         left = asyncio.all_tasks() - {asyncio.current_task()}
         if left:  # what was told to end may still be ending
-            await asyncio.wait(left, timeout=5)
+            await asyncio.wait(left, timeout=30)
         left = {task for task in left if not task.done()}
         assert not left, f"tasks were left behind: {left}"
     finally:

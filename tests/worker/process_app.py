@@ -11,20 +11,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import fairlead
-from fairlead import Backoff, Defer, GiveUp
+import fairturn
+from fairturn import Backoff, Defer, GiveUp
 
 QUEUE = "processes"
 
 
-class Mark(fairlead.Middleware):
+class Mark(fairturn.Middleware):
     @contextmanager
     def handling(self, context: Any) -> Iterator[None]:
         os.environ["MARKED_BY"] = f"{os.getpid()}"
         yield
 
 
-app = fairlead.App(os.environ.get("FAIRLEAD_TEST_URL", "sqlite:///not-set.db"), middleware=[Mark()])
+app = fairturn.App(os.environ.get("FAIRTURN_TEST_URL", "sqlite:///not-set.db"), middleware=[Mark()])
 
 
 @app.task(queue=QUEUE, executor="process", result=True)
@@ -43,7 +43,7 @@ def fails(text: str) -> None:
 
 
 @app.task(queue=QUEUE, executor="process")
-def signals(ctx: fairlead.Context) -> None:
+def signals(ctx: fairturn.Context) -> None:
     if ctx.memo is None:
         raise Defer(0, memo={"pid": os.getpid()})
     raise GiveUp(f"memo {sorted(ctx.memo)}")
@@ -56,7 +56,7 @@ def endless() -> None:
 
 
 @app.task(queue=QUEUE, executor="process", timeout=3.0, retry=False, result=True)
-def extends(ctx: fairlead.Context) -> bool:
+def extends(ctx: fairturn.Context) -> bool:
     assert ctx.remaining is not None
     ctx.extend(60)
     time.sleep(3.0)  # beyond the first deadline: that is what is tested
@@ -69,18 +69,20 @@ def dies(how: str) -> None:
         os._exit(7)
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if how == "real-time signal":
+        os.kill(os.getpid(), 35)
     ctypes.string_at(0)
 
 
 @app.task(queue=QUEUE, executor="process", result=True)
-def progresses(ctx: fairlead.Context) -> int:
+def progresses(ctx: fairturn.Context) -> int:
     ctx.progress(0.5, note="in a process")
     with ctx.yield_slot():
         return ctx.attempt
 
 
 @app.task(queue=QUEUE, executor="process")
-def in_transaction(ctx: fairlead.Context, queue: str) -> None:
+def in_transaction(ctx: fairturn.Context, queue: str) -> None:
     with ctx.transaction() as connection:
         cursor = connection.cursor()
         cursor.execute(f"INSERT INTO effect (queue, n) VALUES ('{queue}', 1)")

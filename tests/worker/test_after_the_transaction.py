@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-import fairlead
-from fairlead import Context
+import fairturn
+from fairturn import Context
 
 
 def test_an_error_after_the_transaction_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app = fairlead.App(f"sqlite:///{tmp_path / 'after.db'}")
+    app = fairturn.App(f"sqlite:///{tmp_path / 'after.db'}")
     runs: list[int] = []
 
     @app.task
@@ -33,9 +33,10 @@ def test_an_error_after_the_transaction_is_told(
                 await asyncio.sleep(0.01)
         await app.close_async()
 
-    with caplog.at_level(logging.ERROR, "fairlead.worker"):
+    with caplog.at_level(logging.ERROR, "fairturn.worker"):
         asyncio.run(main())
-    assert "fails failed after its transaction, and is done: RuntimeError: too late" in caplog.text
+    logged = "fails failed after its transaction; its message is acked: RuntimeError: too late"
+    assert logged in caplog.text
     assert runs == [1]
     stats = app.db.queue("default").stats()
     assert (stats.total, stats.acked, stats.errors) == (0, 1, 0)

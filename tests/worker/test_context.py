@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import LeaseLost
+import fairturn
+from fairturn import LeaseLost
 from tests.worker.bench import PATIENCE, Bench, eventually
 
 
@@ -18,12 +18,12 @@ async def test_progress_is_seen_by_those_who_wait(bench: Bench) -> None:
     go_on = threading.Event()
 
     @bench.task(result=True)
-    def plain(ctx: fairlead.Context) -> None:
+    def plain(ctx: fairturn.Context) -> None:
         ctx.progress(0.5, note="half")
         go_on.wait(PATIENCE)
 
     @bench.task(result=True)
-    async def coroutine(ctx: fairlead.AsyncContext) -> None:
+    async def coroutine(ctx: fairturn.AsyncContext) -> None:
         await ctx.progress(0.5, note="half")
         await asyncio.to_thread(go_on.wait, PATIENCE)
 
@@ -42,7 +42,7 @@ async def test_extend_prolongs_the_lease_and_the_timeout(bench: Bench) -> None:
     first_deadline = 3.0  # ample for one round trip on a busy machine
 
     @bench.task(timeout=first_deadline, retry=False)
-    async def coroutine(ctx: fairlead.AsyncContext) -> None:
+    async def coroutine(ctx: fairturn.AsyncContext) -> None:
         before = ctx.message.lease_until
         await ctx.extend(3600)
         seen.append((ctx.message.lease_until - before).total_seconds() > 3000)
@@ -50,7 +50,7 @@ async def test_extend_prolongs_the_lease_and_the_timeout(bench: Bench) -> None:
         await asyncio.sleep(first_deadline)  # beyond it: that is what is tested
 
     @bench.task(timeout=first_deadline, retry=False)
-    def plain(ctx: fairlead.Context) -> None:
+    def plain(ctx: fairturn.Context) -> None:
         ctx.extend(3600)
         seen.append(ctx.remaining > 3000)
         time.sleep(first_deadline)
@@ -67,7 +67,7 @@ async def test_the_current_context(bench: Bench) -> None:
     seen: list[Any] = []
 
     def whose() -> Any:
-        context = fairlead.current_context()
+        context = fairturn.current_context()
         return context and (context.task, context.message.id, context.queue, context.attempt)
 
     @bench.task()
@@ -93,14 +93,14 @@ def effect_tasks(bench: Bench) -> list[Any]:
     """A task of each kind that writes a row and, for an even number, fails in its transaction."""
 
     @bench.task(retry=False)
-    def plain(n: int, ctx: fairlead.Context) -> None:
+    def plain(n: int, ctx: fairturn.Context) -> None:
         with ctx.transaction() as connection:
             bench.effect(connection, n)
             if n % 2 == 0:
                 raise ValueError("even")
 
     @bench.task(retry=False)
-    async def coroutine(n: int, ctx: fairlead.AsyncContext) -> None:
+    async def coroutine(n: int, ctx: fairturn.AsyncContext) -> None:
         async with ctx.transaction() as connection:
             await bench.effect_async(connection, n)
             if n % 2 == 0:
@@ -115,7 +115,7 @@ async def test_a_row_and_the_ack_commit_together_or_not_at_all(bench: Bench, kin
     async with bench.worker() as worker:
         await task.send_many_async({"n": n} for n in range(20))
         await eventually(bench.empty)
-        numbers = worker.metrics.task(bench.name, task.name)
+        numbers = worker.metrics.tasks[bench.name, task.name]
     assert bench.effects() == list(range(1, 20, 2))
     stats = await bench.stats()
     assert (stats.acked, stats.dead, stats.delivered) == (10, 10, 20)
@@ -130,7 +130,7 @@ async def test_a_stale_lease_rolls_the_transaction_back(bench: Bench, kind: int)
     entered, stolen = threading.Event(), threading.Event()
 
     @bench.task(lease=0.001, retry=False)
-    def plain(n: int, ctx: fairlead.Context) -> None:
+    def plain(n: int, ctx: fairturn.Context) -> None:
         entered.set()
         stolen.wait(PATIENCE)
         try:
@@ -141,7 +141,7 @@ async def test_a_stale_lease_rolls_the_transaction_back(bench: Bench, kind: int)
             raise
 
     @bench.task(lease=0.001, retry=False)
-    async def coroutine(n: int, ctx: fairlead.AsyncContext) -> None:
+    async def coroutine(n: int, ctx: fairturn.AsyncContext) -> None:
         entered.set()
         await asyncio.to_thread(stolen.wait, PATIENCE)
         try:
@@ -170,7 +170,7 @@ async def test_a_stale_lease_rolls_the_transaction_back(bench: Bench, kind: int)
 
 async def test_a_handler_that_fails_after_its_transaction_is_done(bench: Bench) -> None:
     @bench.task(retry=False, result=True)
-    def plain(ctx: fairlead.Context) -> int:
+    def plain(ctx: fairturn.Context) -> int:
         with ctx.transaction() as connection:
             bench.effect(connection, 1)
         raise ValueError("too late")
@@ -191,7 +191,7 @@ async def test_what_is_sent_in_the_transaction_exists_only_if_it_commits(bench: 
         ran.append(n)
 
     @bench.task(retry=False)
-    def parent(n: int, ctx: fairlead.Context) -> None:
+    def parent(n: int, ctx: fairturn.Context) -> None:
         with ctx.transaction() as connection:
             child.using(connection).send(n)
             if n == 1:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import Backoff, Defer, GiveUp, Retry
+import fairturn
+from fairturn import Backoff, Defer, GiveUp, Retry
 from tests.worker.bench import AT_ONCE, PATIENCE, Bench, eventually
 
 
@@ -54,7 +54,7 @@ async def test_results_are_kept_and_typed(bench: Bench) -> None:
         assert (await coroutine.wait_async(second, PATIENCE)).result == {"text": "ä"}
         outcome = await lying.wait_async(wrong, PATIENCE)
     assert outcome.state == "dead"
-    assert outcome.error == "InvalidArgument: what lying returns: not an int: '1'"
+    assert outcome.error == "InvalidArgument: the result of lying: not an int: '1'"
 
 
 async def test_a_sync_caller_waits_for_a_result(bench: Bench) -> None:
@@ -72,7 +72,7 @@ async def test_a_failing_handler_is_retried_until_dead(bench: Bench) -> None:
     attempts: list[int] = []
 
     @bench.task(retry=Backoff(initial=0, jitter=0, max_attempts=3))
-    def flaky(ctx: fairlead.Context) -> None:
+    def flaky(ctx: fairturn.Context) -> None:
         attempts.append(ctx.attempt)
         raise ValueError(f"no {ctx.attempt}")
 
@@ -91,11 +91,11 @@ async def test_without_a_rule_the_queue_says_how_often(bench: Bench) -> None:
     attempts: list[int] = []
     gave_up: list[str] = []
 
-    async def hook(ctx: fairlead.AsyncContext, error: str) -> None:
+    async def hook(ctx: fairturn.AsyncContext, error: str) -> None:
         gave_up.append(error)
 
     @bench.task(queue=name, on_give_up=hook)
-    async def flaky(ctx: fairlead.AsyncContext) -> None:
+    async def flaky(ctx: fairturn.AsyncContext) -> None:
         attempts.append(ctx.attempt)
         raise ValueError("no")
 
@@ -148,7 +148,7 @@ async def test_one_call_may_have_attempts_of_its_own(bench: Bench) -> None:
     attempts: dict[int, int] = {}
     gave_up: list[int] = []
 
-    def hook(ctx: fairlead.Context, error: str) -> None:
+    def hook(ctx: fairturn.Context, error: str) -> None:
         gave_up.append(ctx.attempt)
 
     @bench.task(retry=Backoff(initial=0, max_attempts=3), on_give_up=hook)
@@ -168,10 +168,10 @@ async def test_one_call_may_have_attempts_of_its_own(bench: Bench) -> None:
 async def test_the_give_up_hook_is_called_once(bench: Bench, kind: str) -> None:
     gave_up: list[Any] = []
 
-    def plain_hook(ctx: fairlead.Context, error: str) -> None:
+    def plain_hook(ctx: fairturn.Context, error: str) -> None:
         gave_up.append((ctx.message.body, ctx.attempt, error))
 
-    async def coroutine_hook(ctx: fairlead.AsyncContext, error: str) -> None:
+    async def coroutine_hook(ctx: fairturn.AsyncContext, error: str) -> None:
         await asyncio.sleep(0)
         gave_up.append((ctx.message.body, ctx.attempt, error))
 
@@ -196,7 +196,7 @@ async def test_the_give_up_hook_is_called_once(bench: Bench, kind: str) -> None:
 async def test_a_broken_give_up_hook_harms_nobody(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def hook(ctx: fairlead.AsyncContext, error: str) -> None:
+    async def hook(ctx: fairturn.AsyncContext, error: str) -> None:
         raise RuntimeError("the hook itself")
 
     @bench.task(on_give_up=hook)
@@ -215,7 +215,7 @@ async def test_retry_says_when(bench: Bench) -> None:
     attempts: list[int] = []
 
     @bench.task(retry=Backoff(initial=3600))
-    def again(ctx: fairlead.Context) -> None:
+    def again(ctx: fairturn.Context) -> None:
         attempts.append(ctx.attempt)
         if ctx.attempt < 3:
             raise Retry("not ready", delay=0)
@@ -251,7 +251,7 @@ async def test_defer_keeps_a_memo(bench: Bench) -> None:
     seen: list[Any] = []
 
     @bench.task()
-    async def pages(ctx: fairlead.AsyncContext) -> None:
+    async def pages(ctx: fairturn.AsyncContext) -> None:
         seen.append((ctx.memo, ctx.attempt))
         page = ctx.memo["page"] if ctx.memo else 0
         if page < 3:
@@ -281,10 +281,10 @@ async def test_an_unknown_task_fails_and_the_known_are_listed(bench: Bench) -> N
         await eventually(lambda: bench.failures(id=sent))
         await eventually(lambda: bench.failures(id=without))
     assert await bench.failures(sent) == [
-        "no task is called 'missing'; this worker knows another, known"
+        "no task is named 'missing'; this worker has another, known"
     ]
     assert await bench.failures(without) == [
-        "it has no type, and several tasks use its queue: say which, another, known"
+        "the message has no type, and its queue has several tasks: another, known"
     ]
     assert (await bench.stats()).scheduled == 2  # a deploy may be on its way
 
@@ -326,7 +326,7 @@ async def test_a_task_may_be_sent_to_another_queue(bench: Bench) -> None:
     ran: list[str] = []
 
     @bench.task()
-    def here(ctx: fairlead.Context) -> None:
+    def here(ctx: fairturn.Context) -> None:
         ran.append(ctx.queue)
 
     @bench.task(queue=other)

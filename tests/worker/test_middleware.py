@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import GiveUp
+import fairturn
+from fairturn import GiveUp
 from tests.worker.bench import PATIENCE, Bench, eventually
 
 tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="nobody")
 
 
-class Recorder(fairlead.Middleware):
+class Recorder(fairturn.Middleware):
     """Writes down which hook ran, for what, and whether in the main thread."""
 
     def __init__(self, name: str, told: list[Any]) -> None:
@@ -57,7 +57,7 @@ class Recorder(fairlead.Middleware):
 @pytest.mark.parametrize("kind", ["plain", "coroutine"])
 async def test_hooks_run_in_order_and_in_the_right_thread(bench: Bench, kind: str) -> None:
     told: list[Any] = []
-    bench.app.middleware.extend([Recorder("a", told), fairlead.Middleware(), Recorder("b", told)])
+    bench.app.middleware.extend([Recorder("a", told), fairturn.Middleware(), Recorder("b", told)])
 
     @bench.task(name="t")
     def plain() -> None:
@@ -104,7 +104,7 @@ async def test_hooks_see_the_error_and_the_verdict(bench: Bench) -> None:
 async def test_errors_in_hooks(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     """In ``handling`` they are the handler's; elsewhere they are logged and harm nobody."""
 
-    class Broken(fairlead.Middleware):
+    class Broken(fairturn.Middleware):
         def finished(self, context: Any, verdict: Any, seconds: float) -> None:
             raise RuntimeError("broken in finished")
 
@@ -114,7 +114,7 @@ async def test_errors_in_hooks(bench: Bench, caplog: pytest.LogCaptureFixture) -
         async def worker_stopped(self, worker: Any) -> None:  # type: ignore[override]
             raise RuntimeError("broken in stopped")
 
-    class Refuses(fairlead.Middleware):
+    class Refuses(fairturn.Middleware):
         def handling(self, context: Any) -> None:
             if context.task == "refused":
                 raise PermissionError("not you")
@@ -143,7 +143,7 @@ async def test_errors_in_hooks(bench: Bench, caplog: pytest.LogCaptureFixture) -
 async def test_a_handler_starts_in_a_context_of_its_own(bench: Bench) -> None:
     """What one handler or its hooks put into a context variable is not seen by the next."""
 
-    class Tenant(fairlead.Middleware):
+    class Tenant(fairturn.Middleware):
         @contextlib.contextmanager
         def handling(self, context: Any) -> Iterator[None]:
             seen.append(tenant.get())
@@ -175,7 +175,7 @@ async def test_a_handler_starts_in_a_context_of_its_own(bench: Bench) -> None:
 async def test_a_coroutine_hook_has_ended_when_the_worker_has(bench: Bench) -> None:
     ended: list[str] = []
 
-    class Slow(fairlead.Middleware):
+    class Slow(fairturn.Middleware):
         async def worker_stopped(self, worker: Any) -> None:  # type: ignore[override]
             await asyncio.sleep(0.05)
             ended.append("stopped")
@@ -254,7 +254,7 @@ async def test_a_queue_that_is_dropped_under_a_worker_is_made_again(bench: Bench
 
 
 async def test_an_app_without_tasks_has_no_worker(bench: Bench) -> None:
-    with pytest.raises(fairlead.InvalidArgument, match="has no tasks"):
+    with pytest.raises(fairturn.InvalidArgument, match="has no tasks"):
         bench.worker()
 
 
@@ -285,13 +285,13 @@ async def test_nothing_is_left_behind(bench: Bench) -> None:
         now = set(threading.enumerate()) - before
         return {thread.name for thread in now if not thread.name.startswith("asyncio_")}
 
-    await eventually(lambda: not {name for name in left() if name.startswith("fairlead-handler")})
+    await eventually(lambda: not {name for name in left() if name.startswith("fairturn-handler")})
     gc.collect()
     for worker in workers:
         assert (worker.plan.running, worker.plan.buffered) == (0, 0)
         assert not worker.slots.running
         assert worker.settler.pending == 0
-        assert not worker.heart.pulses
+        assert not worker.heartbeat.held_permits
     totals = [sum(t[2]) for w in workers for t in w.metrics.snapshot()["tasks"]]
     assert sum(totals) == 160
 

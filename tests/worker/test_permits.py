@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import fairlead
+import fairturn
 from tests.conformance.connections import sqlite_path
 from tests.worker.bench import PATIENCE, Bench, eventually
 
@@ -25,7 +25,7 @@ async def test_a_handler_whose_permit_is_lost_is_cancelled_and_runs_elsewhere(
     done: list[int] = []
 
     @bench.task(queue=name, lease=0.1)
-    async def coroutine(ctx: fairlead.AsyncContext) -> None:
+    async def coroutine(ctx: fairturn.AsyncContext) -> None:
         if ctx.message.deliveries > 1:
             done.append(ctx.message.deliveries)
             return
@@ -36,7 +36,7 @@ async def test_a_handler_whose_permit_is_lost_is_cancelled_and_runs_elsewhere(
             told.append(ctx.cancelled)
 
     @bench.task(queue=name, lease=0.1)
-    def plain(ctx: fairlead.Context) -> None:
+    def plain(ctx: fairturn.Context) -> None:
         if ctx.message.deliveries > 1:
             done.append(ctx.message.deliveries)
             return
@@ -104,7 +104,7 @@ async def test_a_busy_worker_survives_the_loss_of_its_permits_again_and_again(
             await task.send_many_async({"n": n} for n in numbers)
             await eventually(lambda numbers=numbers: done & set(numbers))
             bench.forget_permits()
-            await worker.heart._beat()  # as it does three times in the life of a permit
+            await worker.heartbeat._beat()  # as it does three times in the life of a permit
         await eventually(lambda: len(done) == 600)
         await eventually(bench.empty)
         assert worker._background is not None
@@ -117,7 +117,7 @@ async def test_nothing_is_claimed_between_a_lost_permit_and_the_next(bench: Benc
 
     async with bench.worker() as worker:
         await eventually(lambda: worker.ready)
-        worker.heart._drop(worker.heart.pulse, "so says the test")
+        worker.heartbeat._drop(worker.heartbeat.held_permit, "so says the test")
         assert worker.plan.claim(time.monotonic() + 10, {}) is None
         await task.send_async()
         await eventually(bench.empty)
@@ -131,19 +131,19 @@ async def test_doubt_lasts_until_there_is_a_new_permit(
 
     async with bench.worker() as worker:
         await eventually(lambda: worker.ready)
-        old, permit = worker.heart.pulse, worker.db.permit
+        old, permit = worker.heartbeat.held_permit, worker.db.permit
         refused: list[str] = []
 
         async def refuse(name: str, **options: Any) -> Any:
             if len(refused) < 2:  # the database goes away at the worst moment
                 refused.append(name)
-                raise fairlead.DatabaseUnavailable("not now")
+                raise fairturn.DatabaseUnavailable("not now")
             return await permit(name, **options)
 
         monkeypatch.setattr(worker.db, "permit", refuse)
-        worker.heart.doubt()
+        worker.heartbeat.replace_permit()
         assert worker.plan.claim(time.monotonic() + 10, {}) is None
-        await eventually(lambda: worker.heart.pulse is not old)
+        await eventually(lambda: worker.heartbeat.held_permit is not old)
         assert len(refused) == 2
         await task.send_async()
         await eventually(bench.empty)
@@ -152,11 +152,11 @@ async def test_doubt_lasts_until_there_is_a_new_permit(
 async def test_a_handler_cancelled_before_its_first_step_leaves_its_slot(bench: Bench) -> None:
     ran: list[int] = []
 
-    class LoseNext(fairlead.Middleware):
+    class LoseNext(fairturn.Middleware):
         def finished(self, context: Any, verdict: Any, seconds: float) -> None:
             if context.message.body["n"] == 100:
                 # Runs after the next has been started and before its coroutine takes a step.
-                worker.loop.call_soon(worker._lost, worker.heart.pulse)
+                worker.loop.call_soon(worker._permit_lost, worker.heartbeat.held_permit)
 
     bench.app.middleware.append(LoseNext())
 
@@ -179,7 +179,7 @@ async def test_what_cannot_be_given_back_at_once_is_given_back_later(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Prefetched messages go back when handlers take long. Here the database is locked then."""
-    caplog.set_level(logging.DEBUG, "fairlead.worker")
+    caplog.set_level(logging.DEBUG, "fairturn.worker")
     hold = asyncio.Event()
     ran: list[int] = []
     bench.app._options["timeout"] = 0.05
@@ -202,7 +202,7 @@ async def test_what_cannot_be_given_back_at_once_is_given_back_later(
         other = sqlite3.connect(sqlite_path(bench.url), isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         await eventually(lambda: worker.plan.buffered == 0)  # on their way back, in vain
-        await eventually(lambda: "have to wait for their release" in caplog.text)
+        await eventually(lambda: "messages wait for their release" in caplog.text)
         other.rollback()
         other.close()
 

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg
+import pytest
 
-import fairlead
-from fairlead import AsyncContext
+import fairturn
+from fairturn import AsyncContext
 from tests import servers
+
+pytestmark = pytest.mark.server
 
 
 async def until(condition: Callable[[], Any]) -> None:
@@ -19,8 +22,8 @@ async def until(condition: Callable[[], Any]) -> None:
             await asyncio.sleep(0.01)
 
 
-def app_on(name: str, lease: float) -> fairlead.App:
-    app = fairlead.App(servers.postgres_url(name))
+def app_on(name: str, lease: float) -> fairturn.App:
+    app = fairturn.App(servers.postgres_url(name))
     app.db.migrate()
     app.db.queue("default").create(lease=lease)
     return app
@@ -46,7 +49,7 @@ def test_it_goes_on_after_it_has_lost_its_only_permit() -> None:
         async with app.worker():
             await until(lambda: told)
             with psycopg.connect(app.url) as other:  # the heartbeat has to wait for this
-                other.execute("SELECT * FROM fairlead.permit FOR UPDATE")
+                other.execute("SELECT * FROM fairturn.permit FOR UPDATE")
                 await until(lambda: "cancelled" in told)
             await until(lambda: "done" in told)
             await until(lambda: app.db.stats().total == 0)
@@ -75,8 +78,8 @@ def test_handlers_in_transactions_do_not_keep_the_heartbeat_waiting() -> None:
         hold.send_many([{}] * 10)
         async with app.worker(concurrency=20) as worker:
             await until(lambda: opened == 10)
-            before = worker.heart.last
-            await until(lambda: worker.heart.last > before + 6)  # two lives of the permit
+            before = worker.heartbeat.last
+            await until(lambda: worker.heartbeat.last > before + 6)  # two lives of the permit
             go.set()
             await until(lambda: len(deliveries) == 10)
         await app.close_async()

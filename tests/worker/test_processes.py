@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-import fairlead
+import fairturn
 from tests.worker import process_app
 from tests.worker.bench import PATIENCE, Bench, eventually
 
@@ -20,9 +20,9 @@ ONE_BACKEND = pytest.mark.parametrize("backend", ["sqlite"])
 
 
 @pytest.fixture
-def app(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[fairlead.App]:
+def app(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[fairturn.App]:
     """The module's app on the test's database, for us and for the processes we start."""
-    monkeypatch.setenv("FAIRLEAD_TEST_URL", bench.url)
+    monkeypatch.setenv("FAIRTURN_TEST_URL", bench.url)
     monkeypatch.setattr(process_app.app, "url", bench.url)
     monkeypatch.setattr(bench, "app", process_app.app)
     monkeypatch.setattr(bench, "name", process_app.QUEUE)
@@ -33,7 +33,7 @@ def app(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[fairlead.App]
     assert multiprocessing.active_children() == []
 
 
-async def test_results_errors_and_signals(bench: Bench, app: fairlead.App) -> None:
+async def test_results_errors_and_signals(bench: Bench, app: fairturn.App) -> None:
     async with bench.worker(concurrency=2):
         sent = [await process_app.where.send_async(n) for n in range(6)]
         found = [(await process_app.where.wait_async(one, PATIENCE)).result for one in sent]
@@ -66,9 +66,10 @@ async def test_results_errors_and_signals(bench: Bench, app: fairlead.App) -> No
 
 
 @ONE_BACKEND
-async def test_a_process_that_dies_takes_nobody_with_it(bench: Bench, app: fairlead.App) -> None:
+async def test_a_process_that_dies_takes_nobody_with_it(bench: Bench, app: fairturn.App) -> None:
     async with bench.worker(concurrency=4):
         texts = {"exit": "exit code 7", "kill": "SIGKILL", "segfault": "SIGSEGV"}
+        texts["real-time signal"] = "signal 35"  # it has no name in Python
         dying = {how: await process_app.dies.send_async(how) for how in texts}
         neighbours = [await process_app.where.send_async(n) for n in range(10)]
         for how, sent in dying.items():
@@ -84,7 +85,7 @@ async def test_a_process_that_dies_takes_nobody_with_it(bench: Bench, app: fairl
 
 
 @ONE_BACKEND
-async def test_a_process_that_takes_too_long_is_ended(bench: Bench, app: fairlead.App) -> None:
+async def test_a_process_that_takes_too_long_is_ended(bench: Bench, app: fairturn.App) -> None:
     async with bench.worker(concurrency=1) as worker:
         sent = await process_app.endless.send_async()
         outcome = await process_app.endless.wait_async(sent, PATIENCE)
@@ -95,7 +96,7 @@ async def test_a_process_that_takes_too_long_is_ended(bench: Bench, app: fairlea
 
 
 @ONE_BACKEND
-async def test_a_process_may_ask_for_more_time(bench: Bench, app: fairlead.App) -> None:
+async def test_a_process_may_ask_for_more_time(bench: Bench, app: fairturn.App) -> None:
     async with bench.worker(concurrency=1):
         sent = await process_app.extends.send_async()
         outcome = await process_app.extends.wait_async(sent, PATIENCE)
@@ -104,7 +105,7 @@ async def test_a_process_may_ask_for_more_time(bench: Bench, app: fairlead.App) 
 
 @ONE_BACKEND
 async def test_a_process_that_died_between_two_messages_is_nobodys_failure(
-    bench: Bench, app: fairlead.App
+    bench: Bench, app: fairturn.App
 ) -> None:
     async with bench.worker(concurrency=1):
         for n in range(3):
@@ -119,7 +120,7 @@ async def test_a_process_that_died_between_two_messages_is_nobodys_failure(
 
 @ONE_BACKEND
 async def test_a_process_is_ended_and_released_when_the_worker_stops(
-    bench: Bench, app: fairlead.App
+    bench: Bench, app: fairturn.App
 ) -> None:
     async with bench.worker(concurrency=2, grace=0.05) as worker:
         await process_app.waits.send_async()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import fairlead
-from fairlead import Backoff, Defer, GiveUp, Policy, Retry
+import fairturn
+from fairturn import Backoff, Defer, GiveUp, Policy, Retry
 from tests.worker.bench import PATIENCE, AtOnce, Bench, eventually
 
 
@@ -42,13 +42,13 @@ async def test_a_handler_that_waits_for_a_child_lends_its_slot(bench: Bench, kin
         return n + 1
 
     @bench.task(result=True)
-    def plain(ctx: fairlead.Context) -> int:
+    def plain(ctx: fairturn.Context) -> int:
         sent = child.send(1)
         with ctx.yield_slot():
             return child.wait(sent, PATIENCE).result
 
     @bench.task(result=True)
-    async def coroutine(ctx: fairlead.AsyncContext) -> int:
+    async def coroutine(ctx: fairturn.AsyncContext) -> int:
         sent = await child.send_async(1)
         async with ctx.yield_slot():
             outcome = await child.wait_async(sent, PATIENCE)
@@ -74,7 +74,7 @@ async def test_a_handler_that_waits_for_a_child_lends_its_slot(bench: Bench, kin
 
 async def test_a_deep_chain_of_parents_in_one_slot(bench: Bench) -> None:
     @bench.task(result=True)
-    def depth(n: int, ctx: fairlead.Context) -> int:
+    def depth(n: int, ctx: fairturn.Context) -> int:
         if n == 0:
             return 0
         sent = depth.send(n - 1)
@@ -90,12 +90,12 @@ async def test_a_deep_chain_of_parents_in_one_slot(bench: Bench) -> None:
 @pytest.mark.parametrize("kind", ["plain", "coroutine"])
 async def test_a_lent_slot_comes_back_after_an_error(bench: Bench, kind: str) -> None:
     @bench.task(retry=False)
-    def plain(ctx: fairlead.Context) -> None:
+    def plain(ctx: fairturn.Context) -> None:
         with ctx.yield_slot():
             raise ValueError("in between")
 
     @bench.task(retry=False)
-    async def coroutine(ctx: fairlead.AsyncContext) -> None:
+    async def coroutine(ctx: fairturn.AsyncContext) -> None:
         async with ctx.yield_slot():
             raise ValueError("in between")
 
@@ -112,7 +112,7 @@ async def test_a_handler_cancelled_while_it_wants_its_slot_back_leaves_none_behi
     lent, taken, hold = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @bench.task(retry=False, timeout=0.5)
-    async def parent(ctx: fairlead.AsyncContext) -> None:
+    async def parent(ctx: fairturn.AsyncContext) -> None:
         async with ctx.yield_slot():
             lent.set()
             await taken.wait()
@@ -199,7 +199,7 @@ async def test_only_the_named_queues_are_worked_on(bench: Bench) -> None:
         await a.send_async()
         await eventually(lambda: ran == ["a"])
     assert (await bench.stats(other)).ready == 1
-    with pytest.raises(fairlead.InvalidArgument, match="no task uses queue 'typo'"):
+    with pytest.raises(fairturn.InvalidArgument, match="no task uses queue 'typo'"):
         bench.worker(queues=["typo"])
 
 

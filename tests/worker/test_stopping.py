@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any
 
-import fairlead
+import fairturn
 from tests.worker.bench import PATIENCE, Bench, eventually
 
 
@@ -77,7 +77,7 @@ async def test_after_the_grace_a_coroutine_is_cancelled_and_released(bench: Benc
     started = asyncio.Event()
 
     @bench.task()
-    async def endless(ctx: fairlead.AsyncContext) -> None:
+    async def endless(ctx: fairturn.AsyncContext) -> None:
         started.set()
         try:
             await asyncio.Event().wait()
@@ -98,7 +98,7 @@ async def test_after_the_grace_a_thread_is_told_and_its_message_released(bench: 
     told: list[bool] = []
 
     @bench.task()
-    def deaf(ctx: fairlead.Context) -> None:
+    def deaf(ctx: fairturn.Context) -> None:
         started.set()
         try:
             while True:
@@ -153,7 +153,7 @@ async def test_a_worker_may_be_stopped_before_it_has_started(bench: Bench) -> No
 
 
 async def test_a_worker_stops_while_its_database_is_away() -> None:
-    app = fairlead.App("postgresql://nobody@127.0.0.1:1/nowhere")
+    app = fairturn.App("postgresql://nobody@127.0.0.1:1/nowhere")
 
     @app.task
     async def task() -> None: ...
@@ -203,7 +203,7 @@ async def test_the_permit_is_given_back(bench: Bench) -> None:
     @bench.task()
     async def task() -> None: ...
 
-    table = "fairlead.permit" if bench.backend == "postgresql" else "fairlead_permit"
+    table = "fairturn.permit" if bench.backend == "postgresql" else "fairturn_permit"
     mine = f"SELECT count(*) FROM {table} WHERE name = '{bench.name}'"
     async with bench.worker() as worker:
         await eventually(lambda: worker.ready)

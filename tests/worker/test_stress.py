@@ -8,8 +8,8 @@ import threading
 from collections import Counter
 from typing import Any
 
-import fairlead
-from fairlead import Backoff, Defer
+import fairturn
+from fairturn import Backoff, Defer
 from tests.worker.bench import Bench, eventually
 
 MESSAGES = 2000
@@ -43,7 +43,7 @@ async def test_each_message_is_done_exactly_once(bench: Bench, rng: random.Rando
         end(n)
 
     @bench.task(channel=lambda n: f"c{n % CHANNELS}", retry=Backoff(initial=0, jitter=0))
-    def plain(n: int, ctx: fairlead.Context) -> None:
+    def plain(n: int, ctx: fairturn.Context) -> None:
         if n % 10 == 1 and first_time(n):
             raise ValueError(n)
         if n % 10 == 2 and first_time(n):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import fairlead
+import fairturn
 from tests.conformance import yours
 from tests.worker.bench import AT_ONCE, Bench, eventually
 
@@ -40,8 +40,8 @@ async def test_what_was_done_after_a_cancelled_statement_is_durable(
 ) -> None:
     """MySQL may leave the transaction of a procedure open when its statement is killed, and on that
     connection nothing would ever be committed again."""
-    db = fairlead.connect(bench.url, pool_size=1)
-    async_db = fairlead.connect_async(bench.url, pool_size=1)
+    db = fairturn.connect(bench.url, pool_size=1)
+    async_db = fairturn.connect_async(bench.url, pool_size=1)
     await bench.queue.send_many(range(2000))
     over = threading.Event()
 
@@ -55,7 +55,7 @@ async def test_what_was_done_after_a_cancelled_statement_is_durable(
             if door == "async":
                 return await async_db.queue(bench.name).receive(2)
             return await asyncio.to_thread(db.queue(bench.name).receive, 2)
-        except fairlead.DatabaseError:
+        except fairturn.DatabaseError:
             return [None]
 
     cancelling = asyncio.create_task(asyncio.to_thread(cancel_often))
@@ -79,8 +79,8 @@ async def test_a_cancelled_send_says_whether_it_may_have_happened(
     bench: Bench, backend: str, door: str
 ) -> None:
     """MySQL may interrupt a procedure after its commit: one in six such sends was there."""
-    db = fairlead.connect(bench.url, pool_size=1)
-    async_db = fairlead.connect_async(bench.url, pool_size=1)
+    db = fairturn.connect(bench.url, pool_size=1)
+    async_db = fairturn.connect_async(bench.url, pool_size=1)
     over = threading.Event()
 
     def cancel_often() -> None:
@@ -94,9 +94,9 @@ async def test_a_cancelled_send_says_whether_it_may_have_happened(
                 await async_db.queue(bench.name).send(n)
             else:
                 await asyncio.to_thread(db.queue(bench.name).send, n)
-        except fairlead.OutcomeUnknown:
+        except fairturn.OutcomeUnknown:
             return "unknown"
-        except fairlead.DatabaseError:
+        except fairturn.DatabaseError:
             return "failed"
         return "sent"
 

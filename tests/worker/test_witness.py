@@ -10,10 +10,18 @@ from collections.abc import Iterator
 
 import pytest
 
-import fairlead
-from fairlead.worker import journal
-from fairlead.worker.journal import ALONE, DONE, HELD, RUNNING, SETTLING, Journal, Record
-from fairlead.worker.witness import DIED, SUSPECTED, settle
+import fairturn
+from fairturn.worker.witness import journal
+from fairturn.worker.witness.journal import (
+    DONE,
+    HELD,
+    OWN_PROCESS,
+    RUNNING,
+    SETTLING,
+    Journal,
+    Record,
+)
+from fairturn.worker.witness.witness import DIED, SUSPECTED, settle
 from tests.conformance.door import unique
 
 
@@ -55,24 +63,24 @@ def test_what_a_journal_has_no_room_for_is_not_noted(file: int) -> None:
 
 # --- the witness ----------------------------------------------------------------------------------
 @pytest.fixture
-def queue(url: str) -> Iterator[fairlead.Queue]:
-    with fairlead.connect(url) as db:
+def queue(url: str) -> Iterator[fairturn.Queue]:
+    with fairturn.connect(url) as db:
         queue = db.queue(unique("w"))
         queue.create(max_attempts=3)
         yield queue
         queue.drop()
 
 
-def record(message: fairlead.Message, state: int, most: int = 3) -> Record:
+def record(message: fairturn.Message, state: int, most: int = 3) -> Record:
     return Record(state, 0, message.attempts, most, message.id, message.deliveries)
 
 
-def carry_out(queue: fairlead.Queue, url: str, *records: Record) -> str:
-    with fairlead.connect(url) as db:
+def carry_out(queue: fairturn.Queue, url: str, *records: Record) -> str:
+    with fairturn.connect(url) as db:
         return settle(db, [queue.name], records)
 
 
-def receive_again(queue: fairlead.Queue, times: int) -> list[fairlead.LeasedMessage]:
+def receive_again(queue: fairturn.Queue, times: int) -> list[fairturn.LeasedMessage]:
     """Messages that were leased so often and no longer are, but for the last time."""
     messages = queue.receive(100)
     for _ in range(times - 1):
@@ -81,19 +89,19 @@ def receive_again(queue: fairlead.Queue, times: int) -> list[fairlead.LeasedMess
     return messages
 
 
-def test_each_is_settled_by_what_was_done_with_it(queue: fairlead.Queue, url: str) -> None:
+def test_each_is_settled_by_what_was_done_with_it(queue: fairturn.Queue, url: str) -> None:
     queue.send_many(["held", "alone", "running", "done", "settling"])
     held, alone, running, done, settling = queue.receive(5)
     said = carry_out(
         queue,
         url,
         record(held, HELD),
-        record(alone, ALONE),
+        record(alone, OWN_PROCESS),
         record(running, RUNNING),
         record(done, DONE),
         record(settling, SETTLING),
     )
-    assert said == "1 that ran have failed, 2 were given back, 1 were done"
+    assert said == "1 running messages failed, 2 were released, 1 were acked"
     found = {message.body: message for message in queue.peek()}
     assert {body: (m.state, m.attempts) for body, m in found.items()} == {
         "held": ("ready", 0),
@@ -104,7 +112,7 @@ def test_each_is_settled_by_what_was_done_with_it(queue: fairlead.Queue, url: st
     assert [failure.error.split(":")[0] for failure in queue.failures()] == [DIED]
 
 
-def test_what_another_worker_has_by_now_is_left_alone(queue: fairlead.Queue, url: str) -> None:
+def test_what_another_worker_has_by_now_is_left_alone(queue: fairturn.Queue, url: str) -> None:
     queue.send("late")
     (first,) = queue.receive(lease=0)
     (second,) = queue.receive()
@@ -115,7 +123,7 @@ def test_what_another_worker_has_by_now_is_left_alone(queue: fairlead.Queue, url
 
 
 def test_one_that_ran_alone_in_the_worker_dies_with_its_last_attempt(
-    queue: fairlead.Queue, url: str
+    queue: fairturn.Queue, url: str
 ) -> None:
     queue.send("poison")
     (message,) = receive_again(queue, 3)
@@ -126,7 +134,7 @@ def test_one_that_ran_alone_in_the_worker_dies_with_its_last_attempt(
     assert dead.error.startswith(DIED)
 
 
-def test_of_several_that_ran_none_dies_for_another(queue: fairlead.Queue, url: str) -> None:
+def test_of_several_that_ran_none_dies_for_another(queue: fairturn.Queue, url: str) -> None:
     queue.send_many(["one", "two"])
     one, two = receive_again(queue, 3)
     queue.send("fresh")
@@ -139,15 +147,15 @@ def test_of_several_that_ran_none_dies_for_another(queue: fairlead.Queue, url: s
     assert queue.recall(f"{SUSPECTED}{fresh.id}") is None
 
 
-def test_what_may_run_only_once_does_not_run_again(queue: fairlead.Queue, url: str) -> None:
+def test_what_may_run_only_once_does_not_run_again(queue: fairturn.Queue, url: str) -> None:
     queue.set(max_attempts=1)
     queue.send_many(["one", "two"])
     carry_out(queue, url, *(record(m, RUNNING, most=1) for m in queue.receive(2)))
     assert queue.stats().dead == 2
 
 
-def test_a_queue_that_was_dropped_is_passed_by(queue: fairlead.Queue, url: str) -> None:
+def test_a_queue_that_was_dropped_is_passed_by(queue: fairturn.Queue, url: str) -> None:
     queue.send("x")
     (message,) = queue.receive()
     queue.drop()
-    assert "0 were done" in carry_out(queue, url, record(message, DONE))
+    assert "0 were acked" in carry_out(queue, url, record(message, DONE))

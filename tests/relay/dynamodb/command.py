@@ -1,10 +1,10 @@
-"""``fairlead relay dynamodb …`` as a call and as a program."""
+"""``fairturn relay dynamodb …`` as a call and as a program."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairlead.cli.app import run
+from fairturn.cli.app import run
 from tests.server.serve_programs import Program
 
 WORDS = ("relay", "dynamodb")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import tiers
 from tests.clients.serving import ENVIRONMENT
 from tests.relay.dynamodb.stage import Stage, World
 
@@ -18,9 +19,18 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     world.close()
 
 
-@pytest.fixture(params=["dynalite", "moto"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return request.param
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """On both; `make test` takes one for each test."""
+    marks = metafunc.definition.iter_markers("parametrize")
+    if "kind" in metafunc.fixturenames and not any("kind" in mark.args[0] for mark in marks):
+        metafunc.parametrize("kind", tiers.one_of_each(metafunc, ["dynalite", "moto"]))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What the original does wrong it does wrong tomorrow, too."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is not None and callspec.params.get("subject") == "original":
+        item.add_marker("deep")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from fairlead.relay.dynamo_items import INDEX, SCHEDULER, item, text
+from fairturn.relay.dynamodb.items import INDEX, SCHEDULER, item, text
 
 HORIZON = 15 * 60
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import boto3
 
-from fairlead.relay.dynamodb import DynamoStore
+from fairturn.relay.dynamodb import DynamoStore
 from tests.relay.dynamodb.original import Original
 
 

@@ -1,4 +1,4 @@
-"""A DynamoDB (dynalite or moto's) and an SQS (`fairlead serve`), and a drain between them."""
+"""A DynamoDB (dynalite or moto's) and an SQS (`fairturn serve`), and a drain between them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import boto3
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
-import fairlead
-from fairlead.relay.dynamodb import DynamoStore
-from fairlead.values import Message
+import fairturn
+from fairturn.core.message import Message
+from fairturn.relay.dynamodb import DynamoStore
 from tests import dynalite
 from tests.clients.serving import Served
 from tests.relay.dynamodb.original import Original
@@ -48,7 +48,7 @@ class World:
     @property
     def served(self) -> Served:
         if self._served is None:
-            with fairlead.connect(self._database) as db:
+            with fairturn.connect(self._database) as db:
                 db.migrate()
             self._served = Served("sqlite", self._database)
         return self._served
@@ -78,7 +78,7 @@ class Stage:
         self.dynamodb_url = self.world.dynamodb_url(self.kind)
         self.dynamodb = self.dynamodb_client()
         self.sqs = self.sqs_client()
-        self.db = self.clients.enter_context(fairlead.connect(self.world.served.database))
+        self.db = self.clients.enter_context(fairturn.connect(self.world.served.database))
         self.use(self.world.name())
 
     def use(self, queue: str) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.relay.destination import DestinationError
-from fairlead.relay.dynamodb import DynamoStore
+from fairturn.relay.destination import DestinationError
+from fairturn.relay.dynamodb import DynamoStore
 from tests.relay.dynamodb.stage import CLAIM, THROTTLED, Stage, answer
 
 

@@ -214,7 +214,7 @@ def test_at_a_fifo_queue_nothing_comes_twice(stage: Stage, step: str) -> None:
     assert not stage.table()
 
 
-@pytest.mark.timeout(1800 if FULL else 120)
+@pytest.mark.timeout(1800 if FULL else 300)
 @atomic
 def test_random_kills_lose_nothing(stage: Stage, rng: random.Random) -> None:
     many, kills = (10_000, 60) if FULL else (120, 4)

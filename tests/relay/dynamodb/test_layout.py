@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import InvalidArgument
-from fairlead.relay.destination import DestinationError
-from fairlead.relay.dynamo_items import item
-from fairlead.relay.dynamodb import DynamoStore, Waiting
+from fairturn.core.errors import InvalidArgument
+from fairturn.relay.destination import DestinationError
+from fairturn.relay.dynamodb import DynamoStore, Waiting
+from fairturn.relay.dynamodb.items import item
 from tests.relay.dynamodb.original import Original
 from tests.relay.dynamodb.stage import NOW, Stage, answer
 
@@ -111,7 +111,7 @@ def test_an_item_in_our_hands_still_is_for_the_gem(stage: Stage) -> None:
 
     def on_step(step: str, job_ids: Any) -> None:
         if step == "claimed":
-            assert "fairlead_claim" in stage.table()["job"]
+            assert "fairturn_claim" in stage.table()["job"]
             Original(stage.dynamodb, stage.sqs, clock=lambda: stage.now).drain(stage.queue)
 
     stage.drain(on_step).drain(stage.queue)
@@ -166,13 +166,13 @@ def test_items_that_nobody_can_read_stay_and_stop_nothing(stage: Stage) -> None:
     assert (drained.sent, drained.failed, drained.trouble) == (1, 6, None)
     reasons = "\n".join(sorted(drained.reasons))
     for said in (
-        *("no sqs_message_body", "type B", "'StringValue', which SQS does not take"),
+        *("no sqs_message_body", "type B", "'StringValue', which SQS does not accept"),
         *("'nil': its attribute 'a' has a string_value that is no text", "'a' has no data_type"),
         "'a' has a binary_value that is not binary",
     ):
         assert said in reasons
     assert set(stage.table()) == {"5a1f3c", "strange", "misspelt", "nil", "untyped", "number"}
-    assert not any("fairlead_claim" in one for one in stage.table().values())
+    assert not any("fairturn_claim" in one for one in stage.table().values())
     assert stage.drain().waiting(stage.queue) == []
     assert stage.drain().cancel(stage.queue, "strange")
 
@@ -303,7 +303,7 @@ def test_what_the_gem_could_not_read_is_not_written(body: Any, job_id: Any, said
 def test_mistakes_say_what_to_do(stage: Stage) -> None:
     store = DynamoStore(stage.dynamodb, stage.sqs)
     job = {"job_id": "a", "queue_name": "nowhere"}
-    create = "Create it: fairlead relay dynamodb create-table nowhere"
+    create = "Create it: fairturn relay dynamodb create-table nowhere"
     calls = [
         lambda: store.put("nowhere", job, NOW),
         lambda: store.cancel("nowhere", "a"),
@@ -328,7 +328,7 @@ def test_mistakes_say_what_to_do(stage: Stage) -> None:
     for call in (lambda: store.create_table(other), lambda: store.count(other)):
         with pytest.raises(DestinationError, match="another layout"):
             call()
-    with pytest.raises(DestinationError, match=r"SQS has no such queue\. Create it there"):
+    with pytest.raises(DestinationError, match=r"does not exist\. Create it there"):
         store.drain(other)
     with pytest.raises(InvalidArgument, match="no DynamoDB table can be called 'a'"):
         store.put("a", {"job_id": "a", "queue_name": "a"}, NOW)

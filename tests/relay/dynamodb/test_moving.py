@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import fairlead
-from fairlead.relay.dynamodb import DynamoStore
-from fairlead.relay.sqs import Waiter
+import fairturn
+from fairturn.relay.dynamodb import DynamoStore
+from fairturn.relay.sqs import Waiter
 from tests.docs.pages import ROOT, blocks
 from tests.relay.dynamodb.stage import Stage
 
@@ -38,7 +38,7 @@ def test_a_claim_that_a_dead_drain_left_floods_nobody(stage: Stage, tmp_path: Pa
 
     with pytest.raises(Died):
         DynamoStore(stage.dynamodb, stage.sqs, claim=2, on_step=die).drain(stage.queue)
-    with fairlead.connect(f"sqlite:///{tmp_path}/jobs.db") as db:
+    with fairturn.connect(f"sqlite:///{tmp_path}/jobs.db") as db:
         db.migrate()
         waiter, store = Waiter(stage.sqs, db), DynamoStore(stage.dynamodb, stage.sqs)
         names = {"store": store, "waiter": waiter, "url": stage.url, "time": time}

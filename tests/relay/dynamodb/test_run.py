@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from fairlead.errors import InvalidArgument
-from fairlead.relay.destination import DestinationError
-from fairlead.relay.dynamo_drain import Drained
-from fairlead.relay.dynamo_run import Rounds
-from fairlead.relay.dynamodb import DynamoStore
+from fairturn.core.errors import InvalidArgument
+from fairturn.relay.destination import DestinationError
+from fairturn.relay.dynamodb import DynamoStore
+from fairturn.relay.dynamodb.drain import Drained
+from fairturn.relay.dynamodb.run import Rounds
 from tests.relay.dynamodb import command
 from tests.relay.dynamodb.stage import THROTTLED, Stage, answer, babble
 from tests.server.serve_programs import SECONDS, wait_for
@@ -113,7 +113,7 @@ def test_an_answer_that_is_not_from_aws_is_told(stage: Stage) -> None:
     ]
     for operation, call in calls:
         babble(dynamodb, operation)
-        with pytest.raises(DestinationError, match="what answered is not AWS"):
+        with pytest.raises(DestinationError, match="the answer did not come from AWS"):
             call()
 
 
@@ -216,7 +216,7 @@ def test_a_mistake_of_ours_is_not_hidden() -> None:
 
 
 def test_what_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "fairlead.relay")
+    caplog.set_level(logging.INFO, "fairturn.relay")
     told = Drained(sent=3, failed=1, reasons=["job 'a': no"], trouble="throttled")
     script = Script(told)
     with Running(script.run):
@@ -279,7 +279,7 @@ def test_run_until_a_signal(stage: Stage) -> None:
         program.kill()
     table = stage.table()
     assert stage.arrived() == {id: 1 for id in ids if id not in table}
-    assert not any("fairlead_claim" in one for one in table.values())  # nothing was in hand
+    assert not any("fairturn_claim" in one for one in table.values())  # nothing was in hand
     assert [line["message"] for line in program.logged()][-1] == "stopped"
 
 
@@ -289,13 +289,13 @@ def test_mistakes_on_the_command_line(
 ) -> None:
     there = where(stage)
     code, _, err = call(capsys, "status", "nowhere", *there)
-    assert (code, "Create it: fairlead relay dynamodb create-table nowhere" in err) == (1, True)
+    assert (code, "Create it: fairturn relay dynamodb create-table nowhere" in err) == (1, True)
     code, _, err = call(capsys, "run", stage.queue, "--every", "15m", *there)
     assert (code, "between 1 and 840 seconds" in err) == (2, True)
     code, _, err = call(capsys, "status", "--endpoint-url", "nonsense")
     assert (code, "nonsense" in err) == (1, True)
     code, _, err = call(capsys, "status", "--endpoint-url", "http://127.0.0.1:1")
-    assert (code, "Look at the endpoint's URL" in err) == (1, True)
+    assert (code, "cannot be reached. Check its URL" in err) == (1, True)
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name)
     code, _, err = call(capsys, "status")
@@ -306,4 +306,4 @@ def test_mistakes_on_the_command_line(
     assert (code, "there are no AWS credentials. Set AWS_ACCESS_KEY_ID" in err) == (1, True)
     monkeypatch.setitem(sys.modules, "boto3.session", None)
     code, _, err = call(capsys, "status", *there)
-    assert (code, "install Fairlead with its extra sqs" in err) == (1, True)
+    assert (code, "pip install boto3" in err) == (1, True)

@@ -1,1 +1,0 @@
-"""The async doors: the same names as fairlead.sync, awaited. A test compares the two."""

@@ -1,5 +1,0 @@
-"""Fairlead on MySQL 8 and MariaDB 10.6 or later."""
-
-from fairlead.backends.mysql.backend import MysqlBackend
-
-__all__ = ["MysqlBackend"]

@@ -1,1 +1,0 @@
-"""Servers over the queue: other protocols as doors to the same rows."""

@@ -1,1 +1,0 @@
-"""Runs handlers: a pure Plan that decides, and one asyncio runtime that does as it says."""

@@ -1,0 +1,77 @@
+"""Iterate over the events of queues."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from fairturn.core.values import Event
+from fairturn.execution.aio.runner import AsyncRunner
+from fairturn.execution.polling import Deadline, Pace
+from fairturn.execution.sync.waker import ALL
+from fairturn.operations.call import Core
+from fairturn.operations.insight import events
+
+
+class AsyncEvents(AsyncIterator[Event]):
+    """Iterates over events as they are committed. ``cursor`` is the position: store it to continue
+    there later, with ``after=``."""
+
+    def __init__(
+        self,
+        core: Core,
+        runner: AsyncRunner,
+        queue: str | None,
+        kinds: Sequence[str] | None,
+        after: str | None,
+        timeout_us: int | None,
+    ) -> None:
+        self._core = core
+        self._runner = runner
+        self.cursor = after
+        self._queue = queue
+        self._kinds = kinds
+        self._timeout_us = timeout_us
+        self._page: list[Event] = []
+        self._next = after
+
+    async def _read(self, after: str | None) -> str:
+        call = events.read(self._core, after, self._queue, self._kinds)
+        page, cursor = await self._runner.run(call)
+        self._page = page[::-1]
+        return cursor
+
+    async def begin(self) -> AsyncEvents:
+        """If no cursor was given, start at this moment; else do nothing."""
+        if self.cursor is None:
+            self.cursor = await self._read(None)
+        return self
+
+    def __aiter__(self) -> AsyncEvents:
+        return self
+
+    async def __anext__(self) -> Event:
+        if not self._page:
+            await self._wait()
+        event = self._page.pop()
+        self.cursor = event.cursor if self._page else self._next
+        return event
+
+    async def _wait(self) -> None:
+        """Wait until there are events; raise StopAsyncIteration after the timeout."""
+        await self.begin()
+        deadline, pace = Deadline(self._timeout_us), Pace()
+        self._next = await self._read(self.cursor)
+        if self._page:
+            return
+        ticket = await self._core.waker.ticket(self._queue or ALL)
+        try:
+            while True:
+                self.cursor = self._next
+                self._next = await self._read(self.cursor)
+                if self._page:
+                    return
+                if deadline.over():
+                    raise StopAsyncIteration
+                await ticket.wait(deadline.within(pace.next(ticket.live)))
+        finally:
+            await ticket.leave()

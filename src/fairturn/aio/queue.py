@@ -1,0 +1,456 @@
+"""The handle of a queue, and those of its channels."""
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fairturn.aio.leased import AsyncLeasedMessage
+from fairturn.backends.verbs import ACK, RELEASE
+from fairturn.core import check
+from fairturn.core.message import Message
+from fairturn.core.sends import OnConflict, Send, Sent
+from fairturn.core.settings import Backoff, ChannelStats, Policy, Settings
+from fairturn.core.values import (
+    Acked,
+    Duration,
+    Explanation,
+    Failure,
+    Moment,
+    Outcome,
+    State,
+    Stats,
+)
+from fairturn.execution.aio.runner import AsyncRunner
+from fairturn.execution.polling import Poll
+from fairturn.operations import (
+    lease_handle,
+    messages,
+    permits,
+    queues,
+    receives,
+    remembered,
+    sends,
+)
+from fairturn.operations.call import Core
+from fairturn.operations.insight import explanation, queries, waits
+from fairturn.operations.receives import KEEP
+
+
+class AsyncMessages(list[AsyncLeasedMessage]):
+    """The messages of a receive. If it is empty, try again after ``retry_after`` seconds (None: no
+    message is known that will become ready)."""
+
+    retry_after: float | None = 0.0
+    lost: Sequence[Message] = ()  # messages of ``ack=`` whose lease was lost
+
+
+class AsyncQueue:
+    """A handle on a queue. Making one does no I/O, and there may be any number of them."""
+
+    def __init__(self, core: Core, runner: AsyncRunner, name: str) -> None:
+        self._core = core
+        self._runner = runner
+        self.name = check.name(name, "queue")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+    # --- the queue itself --------------------------------------------------------------------
+    async def create(
+        self,
+        *,
+        lease: Duration | None = None,
+        max_attempts: int | None = None,
+        backoff: Backoff | Duration | None = None,
+        retention: Duration | None = None,
+        dead_retention: Duration | None = None,
+        failure_retention: Duration | None = None,
+        dead_letter: str | None = None,
+        policy: Policy | None = None,
+        max_body: int | None = None,
+        expires: Duration | None = None,
+        events: bool | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Create the queue; False if it exists already (its settings are not changed)."""
+        return await self._runner.run(
+            queues.create(
+                self._core,
+                self.name,
+                lease=lease,
+                max_attempts=max_attempts,
+                backoff=backoff,
+                retention=retention,
+                dead_retention=dead_retention,
+                failure_retention=failure_retention,
+                dead_letter=dead_letter,
+                policy=policy,
+                max_body=max_body,
+                expires=expires,
+                events=events,
+                meta=meta,
+            )
+        )
+
+    async def set(self, **settings: Any) -> None:
+        """Change the given settings of an existing queue; the names are those of create()."""
+        await self._runner.run(queues.set_(self._core, self.name, **settings))
+
+    async def settings(self) -> Settings:
+        """Return the current settings of the queue."""
+        return await self._runner.run(queues.settings(self._core, self.name))
+
+    async def set_limit(
+        self, *, max_concurrency: int | None = None, rate: str | None = None, burst: int = 1
+    ) -> None:
+        """Limit the queue over all its channels; without arguments remove the limit."""
+        limit = {"max_concurrency": max_concurrency, "rate": rate, "burst": burst}
+        await self._runner.run(queues.set_limit(self._core, self.name, **limit))
+
+    async def pause(self) -> None:
+        """Deliver no more messages until resume(); existing leases continue."""
+        await self._runner.run(queues.set_(self._core, self.name, paused=True))
+
+    async def resume(self) -> None:
+        """End pause()."""
+        await self._runner.run(queues.set_(self._core, self.name, paused=False))
+
+    async def purge(self, *, reset: bool = False) -> None:
+        """Remove all messages immediately, leased ones too. ``reset``: also set the totals to 0
+        and clear the failure log."""
+        await self._runner.run(queues.purge(self._core, self.name, reset))
+
+    async def drop(self) -> bool:
+        """Remove the queue and everything in it; False if there was none."""
+        return await self._runner.run(queues.drop(self._core, self.name))
+
+    # --- channels ----------------------------------------------------------------------------
+    def channel(self, name: str) -> AsyncChannel:
+        """Return a handle on one channel; no I/O."""
+        return AsyncChannel(self, name)
+
+    async def channels(self, limit: int = 1000) -> list[ChannelStats]:
+        """Return the channels with unfinished messages or a policy of their own, by name."""
+        return await self._runner.run(queues.channels(self._core, self.name, limit))
+
+    # --- sending -----------------------------------------------------------------------------
+    async def send(
+        self,
+        body: Any,
+        *,
+        channel: str = "",
+        priority: int = 0,
+        delay: Duration | None = None,
+        at: Moment | None = None,
+        key: str | None = None,
+        on_conflict: OnConflict = "error",
+        version: int = 0,
+        type: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        lease: Duration | None = None,
+        max_attempts: int | None = None,
+        expires: Duration | None = None,
+        group: str | None = None,
+        debounce: Duration | None = None,
+        max_wait: Duration | None = None,
+        once: str | None = None,
+        once_for: Duration = 300,
+    ) -> Sent:
+        """Send one message and return its id. When this returns, the message is durable.
+
+        ``debounce``, with a key and ``on_conflict="replace"``: each send puts the message off by so
+        many seconds, but no further than ``max_wait`` after the first send. ``once``: a name under
+        which no other message is sent for ``once_for`` seconds, even if this one is finished."""
+        message = Send(
+            body,
+            channel,
+            priority,
+            delay,
+            at,
+            key,
+            on_conflict,
+            version,
+            type,
+            headers,
+            lease,
+            max_attempts,
+            expires,
+            group,
+            debounce,
+            max_wait,
+            once,
+            once_for,
+        )
+        [sent] = await self._runner.run(sends.send(self._core, self.name, [sends.encode(message)]))
+        return sent
+
+    async def send_many(self, messages: Iterable[Any]) -> list[Sent]:
+        """Send many messages (``Send`` objects, or bodies), all or none; return ids in order."""
+        rows = sends.encode_many(messages)
+        return await self._runner.run(sends.send(self._core, self.name, rows, "send_many"))
+
+    # --- remembering -------------------------------------------------------------------------
+    async def remember(self, name: str, value: Any, *, keep: Duration) -> None:
+        """Store a small JSON value under a name for ``keep`` seconds, replacing an earlier one."""
+        await self._runner.run(remembered.remember(self._core, self.name, name, value, keep))
+
+    async def recall(self, name: str) -> Any:
+        """Return the value stored under a name, or None."""
+        return await self._runner.run(remembered.recall(self._core, self.name, name))
+
+    # --- receiving ---------------------------------------------------------------------------
+    async def receive(
+        self,
+        n: int = 1,
+        *,
+        lease: Duration | None = None,
+        wait: Duration = 0,
+        version: int | None = None,
+        types: Sequence[str] | None = None,
+        min_priority: int | None = None,
+        max_bytes: int | None = None,
+        permit: AsyncPermit | None = None,
+        ack: Sequence[Message] = (),
+    ) -> AsyncMessages:
+        """Lease up to ``n`` messages, the channels in turn; wait up to ``wait`` seconds for the
+        first. ``ack``: messages that are acked in the same call; the result's ``.lost`` has those
+        whose lease was lost."""
+        args = receives.receive_args(
+            n, lease, version, types, min_priority, max_bytes, permit and permit.id, ack
+        )
+        poll = Poll(args, check.microseconds(wait, "wait"))
+        grouped = receives.grouped(ack)
+        ticket = None
+        try:
+            while True:
+                received = await self._runner.run(
+                    receives.receive(self._core, self.name, poll.args, self._runner.own, grouped)
+                )
+                pause = poll.after(received, ticket is not None and ticket.live)
+                if pause is None:
+                    break
+                if ticket is None:
+                    ticket = await self._core.waker.ticket(self.name)
+                    if ticket.live:
+                        continue  # a message may have come before the subscription: query again
+                await ticket.wait(pause)
+        finally:
+            if ticket is not None:
+                await ticket.leave()
+        messages = AsyncMessages([AsyncLeasedMessage(self, row) for row in received.rows])
+        messages.retry_after = poll.retry_after
+        messages.lost = receives.lost_of(ack, poll.lost) if ack else ()
+        return messages
+
+    def lease(self, id: int, delivery: int) -> AsyncLeasedMessage:
+        """Return a delivery that is known only by ``message.id`` and ``message.deliveries``, for
+        its verbs: from a receipt, or from another process. No I/O: the verb raises LeaseLost if the
+        lease is lost."""
+        return AsyncLeasedMessage(self, lease_handle.lease_row(id, delivery))
+
+    # --- the verbs on batches ----------------------------------------------------------------
+    async def ack(self, messages: Sequence[Message]) -> Acked:
+        """Ack a batch in one statement; lost leases are reported, not raised."""
+        return await self._runner.run(receives.many(self._core, self.name, ACK, messages))
+
+    async def complete(self, messages: Sequence[Message], result: Any = None) -> Acked:
+        """Complete a batch, all with the same result."""
+        verb = receives.complete(result)
+        return await self._runner.run(receives.many(self._core, self.name, verb, messages))
+
+    async def defer(
+        self,
+        messages: Sequence[Message],
+        delay: Duration | None = None,
+        *,
+        at: Moment | None = None,
+        memo: Any = KEEP,
+    ) -> Acked:
+        """Defer a batch."""
+        verb = receives.defer(delay, at, memo)
+        return await self._runner.run(receives.many(self._core, self.name, verb, messages))
+
+    async def fail(
+        self,
+        messages: Sequence[Message],
+        error: Any = "failed",
+        *,
+        delay: Duration | None = None,
+        details: Any = None,
+        reference: str | None = None,
+    ) -> Acked:
+        """Fail a batch, all with the same error."""
+        verb = receives.fail(error, delay, details, reference)
+        return await self._runner.run(receives.many(self._core, self.name, verb, messages))
+
+    async def kill(
+        self,
+        messages: Sequence[Message],
+        error: Any = "killed",
+        *,
+        details: Any = None,
+        reference: str | None = None,
+    ) -> Acked:
+        """Kill a batch, all with the same error."""
+        verb = receives.kill(error, details, reference)
+        return await self._runner.run(receives.many(self._core, self.name, verb, messages))
+
+    async def extend(
+        self, messages: Sequence[Message], lease: Duration | None = None, *, exact: bool = False
+    ) -> Acked:
+        """Extend the leases of a batch."""
+        verb = receives.extend(lease, exact)
+        return await self._runner.run(receives.many(self._core, self.name, verb, messages))
+
+    async def release(self, messages: Sequence[Message]) -> Acked:
+        """Release a batch."""
+        return await self._runner.run(receives.many(self._core, self.name, RELEASE, messages))
+
+    # --- waiting and finished messages ---------------------------------------------------------
+    async def cancel(
+        self, *, id: int | None = None, key: str | None = None, force: bool = False
+    ) -> bool:
+        """Remove a waiting message; False if there is none. If it is leased, raise MessageLeased.
+        ``force``: remove a message in any state."""
+        return await self._runner.run(messages.cancel(self._core, self.name, id, key, force))
+
+    async def reschedule(
+        self,
+        *,
+        id: int | None = None,
+        key: str | None = None,
+        at: Moment | None = None,
+        delay: Duration | None = None,
+        priority: int | None = None,
+    ) -> bool:
+        """Change the due time or priority of a waiting message; False if none is waiting."""
+        return await self._runner.run(
+            messages.reschedule(self._core, self.name, id, key, at, delay, priority)
+        )
+
+    async def promote(self, within: Duration, *, limit: int = 1000) -> int:
+        """Make scheduled messages ready that are due within so many seconds, the earliest first;
+        their due times stay. Return how many."""
+        return await self._runner.run(messages.promote(self._core, self.name, within, limit))
+
+    async def redrive(
+        self, *, limit: int | None = None, to: str | None = None, delay: Duration = 0
+    ) -> int:
+        """Give dead messages fresh attempts, here or in queue ``to``; return how many."""
+        return await self._runner.run(messages.redrive(self._core, self.name, limit, to, delay))
+
+    async def move(self, to: str | None = None, *, limit: int = 1000) -> int:
+        """Move ready messages, oldest first, to queue ``to``, as new messages there. Without
+        ``to``: each to the queue where it died. Return how many: fewer than ``limit`` if no more
+        are ready."""
+        return await self._runner.run(messages.move(self._core, self.name, to, limit))
+
+    async def discard(self, *, state: str = "dead", limit: int | None = None) -> int:
+        """Delete dead (or done) messages, oldest first; return how many."""
+        return await self._runner.run(messages.discard(self._core, self.name, state, limit))
+
+    # --- insight -----------------------------------------------------------------------------
+    async def get(self, *, id: int | None = None, key: str | None = None) -> Message | None:
+        """Return a message in any state, or None."""
+        return await self._runner.run(queries.get(self._core, self.name, id, key))
+
+    async def peek(
+        self, n: int = 20, *, state: State | None = None, channel: str | None = None, after: int = 0
+    ) -> list[Message]:
+        """Return messages by id, without a lease; ``after``: the last id of the page before."""
+        return await self._runner.run(queries.peek(self._core, self.name, n, state, channel, after))
+
+    async def stats(self) -> Stats:
+        """Return exact counts and totals."""
+        return await self._runner.run(queries.queue_stats(self._core, self.name))
+
+    async def explain(self, id: int | None = None, *, key: str | None = None) -> Explanation:
+        """Explain in words why a message is not running."""
+        return await self._runner.run(explanation.explain(self._core, self.name, id, key))
+
+    async def failures(
+        self, n: int = 20, *, id: int | None = None, key: str | None = None
+    ) -> list[Failure]:
+        """Return the failure log, newest first."""
+        return await self._runner.run(queries.failures(self._core, self.name, id, key, n))
+
+    async def wait(
+        self,
+        *,
+        id: int | None = None,
+        key: str | None = None,
+        timeout: Duration | None = None,
+        partial: bool | float | None = False,
+    ) -> Outcome:
+        """Wait until a message is finished: done with its result, dead with its error, or gone.
+        ``partial``: or until its progress changes, or exceeds the given number. Raise WaitTimeout
+        after ``timeout`` seconds."""
+        wait = waits.Wait.of(self.name, id, key, timeout, partial, self._runner.own)
+        return await self._core.hub.wait(wait)
+
+    # --- your transaction ----------------------------------------------------------------------
+    def using(self, connection: Any) -> AsyncQueue:
+        """Return the same queue on your connection, in your transaction: Fairturn does not begin,
+        commit or retry there."""
+        return AsyncQueue(self._core, self._runner.using(connection), self.name)
+
+
+class AsyncChannel:
+    """A handle on one channel of a queue."""
+
+    def __init__(self, queue: AsyncQueue, name: str) -> None:
+        self.queue = queue
+        self.name = check.name(name, "channel", empty=True)
+
+    async def set_policy(
+        self,
+        *,
+        max_concurrency: int | None = None,
+        rate: str | None = None,
+        burst: int = 1,
+        weight: int = 1,
+        paused: bool = False,
+        ordered: bool = False,
+        max_size: int | None = None,
+    ) -> None:
+        """Give this channel a policy of its own. It is complete: what is not given has no limit."""
+        policy = Policy(max_concurrency, rate, burst, weight, paused, ordered, max_size)
+        await self.queue._runner.run(
+            queues.set_policy(self.queue._core, self.queue.name, self.name, policy)
+        )
+
+    async def clear_policy(self) -> bool:
+        """Return to the queue's default policy; False if the channel had no policy of its own."""
+        return await self.queue._runner.run(
+            queues.clear_policy(self.queue._core, self.queue.name, self.name)
+        )
+
+    async def send(self, body: Any, **options: Any) -> Sent:
+        """Send to this channel; the options are those of AsyncQueue.send()."""
+        return await self.queue.send(body, channel=self.name, **options)
+
+
+class AsyncPermit:
+    """The registration of a live worker. While it is extended in time, its leases do not expire."""
+
+    def __init__(self, core: Core, runner: AsyncRunner, id: int, ttl: Duration) -> None:
+        self._core = core
+        self._runner = runner
+        self.id = id
+        self.ttl = ttl
+
+    async def extend(self) -> None:
+        """Extend all leases that were received with this permit; PermitLost if it has expired."""
+        await self._runner.run(permits.extend(self._core, self.id, self.ttl))
+
+    async def close(self) -> None:
+        """End the registration; its leases end at their own deadlines."""
+        await self._runner.run(permits.close(self._core, self.id))
+
+    async def __aenter__(self) -> AsyncPermit:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,1 @@
+"""Commands that keep running: worker, serve, relay, top, bench."""

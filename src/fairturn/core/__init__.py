@@ -1,0 +1,1 @@
+"""Values, settings, limits and errors: no I/O, no backend, no clock."""

@@ -1,0 +1,1 @@
+"""MySQL and MariaDB, through PyMySQL and asyncmy: our own connections, and yours."""

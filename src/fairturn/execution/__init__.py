@@ -1,0 +1,1 @@
+"""Running an operation: connections, retries, the long poll, waiting for changes."""

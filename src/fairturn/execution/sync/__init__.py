@@ -1,0 +1,1 @@
+"""Execution with threads: the pool, the runner, the waker, the hub of all waits."""

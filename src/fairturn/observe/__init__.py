@@ -1,0 +1,1 @@
+"""Log records, metrics and traces of Fairturn's programs."""

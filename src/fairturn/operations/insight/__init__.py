@@ -1,0 +1,1 @@
+"""Calls that read and change nothing: messages, counts, failures, events, waiting."""

@@ -1,0 +1,1 @@
+"""Servers: other protocols for the same queues."""

@@ -1,0 +1,1 @@
+"""HTTP: turns bytes into requests to the service and results into bytes, within limits."""

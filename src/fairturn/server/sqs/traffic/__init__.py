@@ -1,0 +1,1 @@
+"""Coalesced sends, receives and deletes, long polls, the in-flight limit."""

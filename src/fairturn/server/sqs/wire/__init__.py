@@ -1,0 +1,1 @@
+"""The SQS wire format in two protocols, driven by one table of actions. Pure."""

@@ -1,0 +1,1 @@
+"""Programs of several processes: start them, replace those that die, stop them all."""

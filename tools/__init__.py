@@ -1,0 +1,1 @@
+"""What the repository is kept with; no part of the package."""
