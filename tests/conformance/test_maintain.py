@@ -80,6 +80,27 @@ def test_completed_messages_are_kept_a_day_where_the_retention_is_0(quiet, queue
     assert quiet.maintain().purged == 1
 
 
+def test_results_end_with_their_retention_where_done_messages_have_none(quiet, make, clock):
+    queue = make(result_retention=60)
+    queue.send(1)
+    queue.one().complete("r")
+    clock.us += 60_000_000 - 1
+    assert quiet.maintain().purged == 0
+    clock.us += 1
+    assert quiet.maintain().purged == 1
+    assert counts(queue) == {}
+
+
+def test_the_retention_of_done_messages_goes_before_that_of_results(quiet, make, clock):
+    queue = make(retention=120, result_retention=60)
+    queue.send(1)
+    queue.one().complete("r")
+    clock.tick(119)
+    assert quiet.maintain().purged == 0
+    clock.tick(1)
+    assert quiet.maintain().purged == 1
+
+
 def test_dead_messages_end_with_their_retention(quiet, make, clock):
     queue = make(dead_retention=60, failure_retention=10**6)
     queue.send(1)

@@ -94,6 +94,7 @@ class Dice:
             (2, "max_attempts", (2, 0, 1, 3)),
             (3, "lease_us", (SECOND, 5 * SECOND)),
             (3, "retention_us", (5 * SECOND, 0)),
+            (4, "result_retention_us", (DAY, 5 * SECOND, 0)),
             (4, "dead_retention_us", (None, 5 * SECOND, 0)),
             (4, "failure_retention_us", (DAY, 5 * SECOND)),
             (2, "dead_letter", (None, "b", "b", "b", "a", "nowhere")),

@@ -224,6 +224,12 @@ class Settings:
     retention: float = _setting(
         0.0, Seconds(), "keeps done messages", "how long done messages are kept", {0: "not at all"}
     )
+    result_retention: float = _setting(
+        DAY,
+        Seconds(),
+        "keeps results",
+        "how long complete() keeps a message with its result, if retention is 0",
+    )
     dead_retention: float | None = _setting(
         None,
         Seconds(),

@@ -40,7 +40,7 @@ class Care(Receiving):
 
     def _maintain_queue(self, q: Queue, limit: int, now: int) -> Counter[str]:
         kinds = self._sweep(q, limit, now)
-        done_kept = q.columns["retention_us"] or 86_400_000_000
+        done_kept = q.columns["retention_us"] or q.columns["result_retention_us"]
         dead_kept = q.columns["dead_retention_us"]
         for kind, state, kept in ("done", "d", done_kept), ("dead", "x", dead_kept):
             if kept is not None:

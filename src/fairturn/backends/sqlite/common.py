@@ -67,6 +67,7 @@ class Queue(NamedTuple):
     backoff_factor: int
     backoff_max_us: int
     retention_us: int
+    result_retention_us: int
     dead_retention_us: int | None
     failure_retention_us: int | None
     dead_letter: str | None

@@ -143,7 +143,7 @@ class Care:
 def _forget(queue: Queue, limit: int) -> Op[tuple[list[int], int]]:
     """Delete what a queue has kept for long enough. How many messages and failures, by kind; and
     the larger number of gates or names."""
-    done = queue.retention_us or 86_400_000_000
+    done = queue.retention_us or queue.result_retention_us
     yield SQL.forget_done, (queue.lane, queue.now - done, limit)
     deleted = [(yield from changed())]
     if queue.dead_retention_us is not None:

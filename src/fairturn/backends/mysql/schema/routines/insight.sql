@@ -14,6 +14,7 @@ BEGIN
       'backoff_factor', backoff_factor,
       'backoff_max_us', backoff_max_us,
       'retention_us', retention_us,
+      'result_retention_us', result_retention_us,
       'dead_retention_us', dead_retention_us,
       'failure_retention_us', failure_retention_us,
       'dead_letter', CONVERT(dead_letter USING utf8mb4),

@@ -243,7 +243,7 @@ maintain: BEGIN
   DECLARE v_lane, v_events, v_done, v_dead, v_failures, v_names INT DEFAULT NULL;
   DECLARE v_retention, v_dead_retention, v_failure_retention BIGINT;
   DECLARE v_gates LONGTEXT CHARACTER SET ascii;
-  SELECT lane, events, IF(retention_us = 0, 86400000000, retention_us), dead_retention_us,
+  SELECT lane, events, IF(retention_us = 0, result_retention_us, retention_us), dead_retention_us,
          failure_retention_us
     INTO v_lane, v_events, v_retention, v_dead_retention, v_failure_retention
     FROM fairturn_queue WHERE id = p_queue_id;

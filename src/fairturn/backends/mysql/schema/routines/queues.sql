@@ -7,8 +7,8 @@ CREATE PROCEDURE fairturn_durations_(INOUT p_options LONGTEXT CHARACTER SET utf8
 BEGIN
   DECLARE v_names VARCHAR(1000) DEFAULT
     -- made from: mysql_durations
-    CONCAT('lease,backoff_initial,backoff_max,retention,dead_retention,failure_retention,expires,',
-      'limit_rate_period,rate_period')
+    CONCAT('lease,backoff_initial,backoff_max,retention,result_retention,dead_retention,',
+      'failure_retention,expires,limit_rate_period,rate_period')
     -- end
   ;
   DECLARE v_name VARCHAR(64);
@@ -30,11 +30,11 @@ BEGIN
   CALL fairturn_known_(v,
     -- made from: mysql_names
     CONCAT('lease_us,max_attempts,backoff_initial_us,backoff_factor,backoff_max_us,retention_us,',
-      'dead_retention_us,failure_retention_us,dead_letter,max_body,expires_us,paused,events,',
-      'limit_concurrency,limit_rate_count,limit_rate_period_us,limit_burst,max_concurrency,',
-      'rate_count,rate_period_us,burst,weight,channel_paused,ordered,max_size,meta,lease,',
-      'backoff_initial,backoff_max,retention,dead_retention,failure_retention,expires,',
-      'limit_rate_period,rate_period,now')
+      'result_retention_us,dead_retention_us,failure_retention_us,dead_letter,max_body,expires_us,',
+      'paused,events,limit_concurrency,limit_rate_count,limit_rate_period_us,limit_burst,',
+      'max_concurrency,rate_count,rate_period_us,burst,weight,channel_paused,ordered,max_size,',
+      'meta,lease,backoff_initial,backoff_max,retention,result_retention,dead_retention,',
+      'failure_retention,expires,limit_rate_period,rate_period,now')
     -- end
   );
   -- An object, or the text of one: the library sends text, which stays as it is, however deep it is nested.
@@ -52,6 +52,7 @@ BEGIN
     backoff_factor = IF(JSON_CONTAINS_PATH(v, 'one', '$.backoff_factor'), JSON_VALUE(v, '$.backoff_factor'), backoff_factor),
     backoff_max_us = IF(JSON_CONTAINS_PATH(v, 'one', '$.backoff_max_us'), JSON_VALUE(v, '$.backoff_max_us'), backoff_max_us),
     retention_us = IF(JSON_CONTAINS_PATH(v, 'one', '$.retention_us'), JSON_VALUE(v, '$.retention_us'), retention_us),
+    result_retention_us = IF(JSON_CONTAINS_PATH(v, 'one', '$.result_retention_us'), JSON_VALUE(v, '$.result_retention_us'), result_retention_us),
     dead_retention_us = IF(JSON_CONTAINS_PATH(v, 'one', '$.dead_retention_us'), JSON_VALUE(v, '$.dead_retention_us'), dead_retention_us),
     failure_retention_us = IF(JSON_CONTAINS_PATH(v, 'one', '$.failure_retention_us'), JSON_VALUE(v, '$.failure_retention_us'), failure_retention_us),
     dead_letter = IF(JSON_CONTAINS_PATH(v, 'one', '$.dead_letter'), CAST(JSON_VALUE(v, '$.dead_letter') AS BINARY), dead_letter),

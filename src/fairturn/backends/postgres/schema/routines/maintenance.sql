@@ -159,7 +159,7 @@ BEGIN
     recovered := recovered + s.recovered;
     killed := killed + s.killed;
 
-    v_done := fairturn.lock_finished(q.lane, 'd', v_now - CASE WHEN q.retention_us = 0 THEN 86400000000 ELSE q.retention_us END,
+    v_done := fairturn.lock_finished(q.lane, 'd', v_now - CASE WHEN q.retention_us = 0 THEN q.result_retention_us ELSE q.retention_us END,
       p_limit);
     v_dead := fairturn.lock_finished(q.lane, 'x', v_now - q.dead_retention_us, p_limit);
     DELETE FROM fairturn.message WHERE id = ANY (v_done || v_dead);
