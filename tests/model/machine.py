@@ -83,7 +83,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def same(self) -> None:
         type(self).compared += 1
-        self.settle()
+        self.settle()  # a transaction on MySQL may have left it to the next call
         self.guard(lambda: self.pair.dump(GROUPS, self.now))
 
     def teardown(self) -> None:
@@ -95,13 +95,16 @@ class Machine(RuleBasedStateMachine):
                 self.pair.rollback()
             type(self).close(self.pair.driver)
 
-    def settle(self) -> None:  # as the library after its calls (§12.10); MySQL not in yours
+    def settle(self) -> None:
+        """As the library does after a call, but on MySQL in your transaction (§12.10)."""
         if not (self.pair.saved and self.pair.backend.dialect == "mysql"):
-            self.call("settle", 1000, self.now)
+            self.guard(lambda: self.pair.call("settle", 1000, self.now))
 
     # --- helpers -----------------------------------------------------------------------------
     def call(self, name: str, *args: Any) -> Any:
-        return self.guard(lambda: self.pair.call(name, *args))
+        result = self.guard(lambda: self.pair.call(name, *args))
+        self.settle()
+        return result
 
     def guard(self, step: Callable[[], Any]) -> Any:
         try:
@@ -145,12 +148,10 @@ class Machine(RuleBasedStateMachine):
             among = [lease for lease in self.live() if self.is_member(lease)]
             if not among:
                 self.receive_all("a", 0, 10)
-                self.settle()  # it may have ended a group
                 among = [lease for lease in self.live() if self.is_member(lease)]
         if fate == "live" or (fate == "member" and not among):
             if not self.live():  # nothing to do would be a step wasted
                 self.receive_all("a", 0, 3)
-                self.settle()
             among = self.live() or self.leases
         if not among:
             return "a", [Lease(NOBODY, 1)]
@@ -291,6 +292,7 @@ class Machine(RuleBasedStateMachine):
 
     def _receive(self, queue: str, consumer: int, args: Receive) -> None:
         received = self.guard(lambda: self.pair.receive(queue, consumer, args, self.now))
+        self.settle()
         if not isinstance(received, Exception):
             self.leases += [(queue, row.id, row.deliveries) for row in received.rows]
 
@@ -359,7 +361,6 @@ class Machine(RuleBasedStateMachine):
             for row in run(model.peek(queue["name"], Peek(1000, "s"), 0), driver, True)
         ):
             self.call("maintain", 1000, self.now)
-            self.settle()  # it may have ended a group
 
     def cancel(self, queue: str, which: tuple[str, int], key: str | None, force: bool) -> None:
         self.sweep_first()

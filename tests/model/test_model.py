@@ -63,6 +63,23 @@ def test_those_of_one_instant_have_no_order(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_groups_are_closed_between_the_calls_of_one_step(name: str) -> None:
+    """As the library does. A server closes them within the receive that ends the last member, the
+    model after it: before the library's call, both are right."""
+    with target(name) as database:
+        one = machine(database)()
+        one.create({"max_attempts": 1, "lease_us": SECOND}, {})
+        one.group_life(("g", "a", "i", row(0), None), [("a", [row(0)])], True)
+        one.receive_all("a", 0, 1)
+        one.tick(2 * SECOND)
+        # Its first receive finds the member dead; its second one the work at the end of the group.
+        one.permit_life(MINUTE, "a", 1, SECOND)
+        one.same()
+        assert one.live()
+        one.teardown()
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_minute_leaves_the_history_after_a_day(name: str) -> None:
     """Also one that nobody has looked at since: on a server its counters are not folded yet."""
     with target(name) as database:
