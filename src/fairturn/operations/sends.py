@@ -30,7 +30,8 @@ OUTCOMES = {
 _check = {name: option.check for name, option in SEND_OPTIONS.items()}
 _ONCE_FOR = SEND_OPTIONS["once_for"].default
 # The default values of all columns after channel, body and json.
-_, _, _, *_PLAIN = SendRow("", b"", 0)
+_, _, _, *_defaults = SendRow("", b"", 0)
+_PLAIN = tuple(_defaults)
 _others = attrgetter(*(name for name in SEND_OPTIONS if name != "channel"))
 _ORDINARY = _others(Send(None))
 
@@ -107,24 +108,22 @@ def encode_many(items: Iterable[Any]) -> list[SendRow]:
             f"send_many takes a list of bodies or Send objects, not {given!r:.60}"
         )
     channels: set[str] = set()  # whose names have been checked
-    return [_encode_item(item, channels) for item in items]
-
-
-def _encode_item(item: Any, channels: set[str]) -> SendRow:
-    if not isinstance(item, Send):
-        raw, is_json = check.payload(item, "the body")
-        return send_row(("", raw, is_json, *_PLAIN))
-    if (
-        item.channel in channels
-        and _others(item) == _ORDINARY
-        and type(item.priority) is type(item.version) is int  # 0.0 == 0, but it is refused
-    ):
-        # Most items of a large batch are a body and a channel.
-        raw, is_json = check.payload(item.body, "the body")
-        return send_row((item.channel, raw, is_json, *_PLAIN))
-    row = encode(item)
-    channels.add(item.channel)
-    return row
+    rows: list[SendRow] = []
+    for item in items:
+        if not isinstance(item, Send):
+            rows.append(send_row(("", *check.payload(item, "the body"), *_PLAIN)))
+        elif (
+            item.channel in channels
+            and _others(item) == _ORDINARY
+            and type(item.priority) is type(item.version) is int  # 0.0 == 0, but it is refused
+        ):
+            # Most items of a large batch are a body and a channel.
+            start = item.channel, *check.payload(item.body, "the body")
+            rows.append(send_row(start + _PLAIN))
+        else:
+            rows.append(encode(item))
+            channels.add(item.channel)
+    return rows
 
 
 # --- sending --------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import NamedTuple
 
 from fairturn.backends.base import ConsumerState, Receive, Received
@@ -14,7 +15,7 @@ from fairturn.backends.postgres.scan_hints import Hint, Hints
 from fairturn.backends.steps import Op, Rows
 from fairturn.core.rows import MessageRow, message_row
 
-_WIDTH = len(MessageRow._fields)
+_columns = itemgetter(slice(len(MessageRow._fields)))
 _decode = json.JSONDecoder().raw_decode  # json.loads takes twice as long for so short a text
 
 
@@ -38,9 +39,16 @@ class ReceiveTrailer(NamedTuple):
 def _parts(answer: Rows) -> tuple[list[MessageRow], ReceiveTrailer]:
     """The messages, and the last row: it has the trailer in a column that is NULL elsewhere."""
     *_, trailer = answer.pop()
-    rows = [message_row(row[:_WIDTH]) for row in answer]
     fields, _ = _decode(trailer)
-    return rows, ReceiveTrailer(**fields)
+    return _messages(answer), ReceiveTrailer(**fields)
+
+
+def _messages(answer: Rows) -> list[MessageRow]:
+    return list(map(message_row, map(_columns, answer)))
+
+
+def _numbers(text: str | None) -> list[int]:
+    return [int(number) for number in text.split(",")] if text else []
 
 
 def _order(row: MessageRow) -> tuple[int, int, int]:
@@ -120,7 +128,7 @@ class Receiving:
                 return [], [], False
             [(*columns, entries_read, ids)] = answer
             row = message_row(columns)
-            rows, lost = [row], [int(id) for id in ids.split(",")] if ids else []
+            rows, lost = [row], _numbers(ids)
             channel = row.channel
         elif lone is not None:
             channel, *position = lone
@@ -142,10 +150,10 @@ class Receiving:
                 hints.gave_up()
             if not answer:
                 return [], [], False
-            rows, trailer = _parts(answer)
+            *_, entries_read, ids, text = answer.pop()
+            rows, lost = _messages(answer), _numbers(ids)
             rows.sort(key=_order)
-            entries_read, lost = trailer.entries_read, trailer.lost or []
-            passed, floors = [lone], trailer.floors
+            passed, floors = [lone], text and json.loads(text)
         else:
             return [], [], False
         if rows:

@@ -173,8 +173,8 @@ class Hints:
         hinted = {hint.channel for hint in passed}
         told_us, told_at = self._clock
         now_us = told_us + int((now - told_at) * 1_000_000)
-        for row in rows:
-            channel, looked = row.channel, now
+        for channel, row in {row.channel: row for row in rows}.items():
+            looked = now
             if channel in ordered:
                 continue
             known = at.get(channel)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from struct import Struct
 
 from fairturn.backends.base import SENT, Outcome
@@ -65,7 +65,7 @@ class Sending:
         lane, clock, max_body, expires_us, allowed, first, last, scattered = opened
         if not allowed:
             return None
-        largest = max(len(item.body) for item in items)
+        largest = max(map(len, map(_body, items)))
         if largest > max_body:
             raise BodyTooLarge(largest, max_body)
         # Usually the ids are consecutive; not if other senders took some in between.
@@ -89,8 +89,10 @@ _LENGTH = Struct(">i").pack
 _NULL = b"\xff\xff\xff\xff"
 _FIELDS = 15
 _BLOCK = 500  # rows handed to the driver at once
-# All of a row but its body.
-_shape = itemgetter(*(i for i, name in enumerate(SendRow._fields) if name != "body"))
+_body = attrgetter("body")
+# All of a row but its body: what is before it, and what is after it.
+_BODY = SendRow._fields.index("body")
+_shape = itemgetter(slice(_BODY), slice(_BODY + 1, None))
 
 
 def _text(value: str | None) -> bytes:
@@ -114,11 +116,12 @@ def pack(
     """
     tails: dict[tuple[object, ...], bytes] = {}
     parts: list[bytes] = [_HEADER]
+    last, tail = None, b""
     for row, id in zip(rows, ids, strict=True):
         body, shape = row.body, _shape(row)
-        tail = tails.get(shape)
-        if tail is None:
-            tail = tails[shape] = _tail(row, lane, now, expires_us)
+        if shape != last:  # to compare is faster than to hash
+            last = shape
+            tail = tails.get(shape) or tails.setdefault(shape, _tail(row, lane, now, expires_us))
         parts += (_START(_FIELDS, 8, id, len(body)), body, tail)
         if len(parts) >= 3 * _BLOCK:
             yield b"".join(parts)

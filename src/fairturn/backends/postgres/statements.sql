@@ -155,7 +155,8 @@ FROM fairturn.receive_next(:queue::text, :lease::bigint, :permit::bigint,
   :after::text, :version::int, :ack_ids::text::bigint[], :ack_deliveries::text::int[]) r
 
 -- name: receive_lone(queue, n, lease, permit, channel, version, rank, due, id, floor, ack_ids, ack_deliveries)
-SELECT {leased}, {trailer} FROM fairturn.receive_lone(:queue::text, :n::int, :lease::bigint, :permit::bigint, :channel::text,
+SELECT {leased}, (r.trailer).entries_read, array_to_string((r.trailer).lost, ','), (r.trailer).floors::text
+FROM fairturn.receive_lone(:queue::text, :n::int, :lease::bigint, :permit::bigint, :channel::text,
   :version::int, :rank::int, :due::bigint, :id::bigint, :floor::bigint, :ack_ids::text::bigint[],
   :ack_deliveries::text::int[]) r
 
