@@ -1,4 +1,4 @@
-"""queue.lease(id, delivery): a delivery that is known by its two numbers only."""
+"""queue.lease(id, token): a delivery that is known by its two numbers only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNKNOWN = (
 
 
 def handle(queue, message):
-    return queue.lease(message.id, message.deliveries)
+    return queue.lease(message.id, message.token)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -52,9 +52,9 @@ def test_an_old_delivery_is_lost(queue, clock, verb):
 
 def test_one_that_never_was_is_lost(queue):
     sent = queue.send(1)
-    for id, delivery in ((sent, 1), (sent, 2**31 - 1), (sent + 10**6, 1), (2**63 - 1, 1)):
+    for id, token in ((sent, 1), (sent, 2**53 - 1), (sent + 10**6, 1), (2**63 - 1, 1)):
         with pytest.raises(LeaseLost):
-            queue.lease(id, delivery).ack()
+            queue.lease(id, token).ack()
     assert counts(queue) == {"ready": 1}
 
 
@@ -69,11 +69,11 @@ def test_of_another_queue_it_is_lost(queue, make):
 def test_it_knows_its_numbers_and_its_queue(queue):
     sent = queue.send(1)
     found = queue.lease(sent, 3)
-    assert (found.id, found.deliveries, found.queue) == (sent, 3, queue.name)
+    assert (found.id, found.token, found.queue) == (sent, 3, queue.name)
     assert type(found.id) is int
     assert repr(found.inner) in (
-        f"<LeasedMessage {sent} queue={queue.name!r} delivery=3>",
-        f"<AsyncLeasedMessage {sent} queue={queue.name!r} delivery=3>",
+        f"<LeasedMessage {sent} queue={queue.name!r} token=3>",
+        f"<AsyncLeasedMessage {sent} queue={queue.name!r} token=3>",
     )
 
 
@@ -142,9 +142,9 @@ def test_a_group_that_this_client_has_not_met_ends_with_the_next_sweep(db, queue
 
 @pytest.mark.few_variants
 @pytest.mark.parametrize(
-    ("id", "delivery"),
-    [("1", 1), (-1, 1), (2**63, 1), (None, 1), (1, 0), (1, 2**31), (1, "1"), (1, True), (1, 1.0)],
+    ("id", "token"),
+    [("1", 1), (-1, 1), (2**63, 1), (None, 1), (1, 0), (1, 2**53), (1, "1"), (1, True), (1, 1.0)],
 )
-def test_two_whole_numbers_are_wanted(queue, id, delivery):
+def test_two_whole_numbers_are_wanted(queue, id, token):
     with pytest.raises(InvalidArgument):
-        queue.lease(id, delivery)
+        queue.lease(id, token)

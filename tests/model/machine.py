@@ -6,6 +6,8 @@ After every step both are dumped and compared; Hypothesis shrinks what differs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from hypothesis import strategies as st
@@ -66,6 +68,8 @@ class Machine(RuleBasedStateMachine):
         self.now = START
         self.ids: list[int] = []
         self.leases: list[tuple[str, int, int]] = []
+        # Both sides get the same tokens. With gaps: some tokens were never drawn.
+        self.tokens = count(100, 10)
         self.permits: list[int] = []
         self.kept: tuple[list[int], list[tuple[str, int, int]], list[int]] | None = None
         self.broken = False
@@ -157,7 +161,8 @@ class Machine(RuleBasedStateMachine):
             return "a", [Lease(NOBODY, 1)]
         chosen = [among[-1 - k % len(among)] for k in ks]
         [(queue, _, _), *_] = chosen
-        return queue, [Lease(id, delivery) for q, id, delivery in chosen if q == queue]
+        # A backend gets each message once.
+        return queue, [*{id: Lease(id, token) for q, id, token in chosen if q == queue}.values()]
 
     def is_member(self, lease: tuple[str, int, int]) -> bool:
         """Of an open group."""
@@ -170,10 +175,10 @@ class Machine(RuleBasedStateMachine):
         return [lease for lease in self.leases if lease in leased]
 
     def alive(self, state: str | None, now: int = 0) -> list[tuple[str, int, int]]:
-        """Queue, id and delivery of the messages in this state; at 0 also those past expiry."""
+        """Queue, id and token of the messages in this state; at 0 also those past expiry."""
         model, driver = self.pair.model, self.pair.driver
         return [
-            (queue["name"], row.id, row.deliveries)
+            (queue["name"], row.id, row.token)
             for queue in run(model.queues(None), driver, True)
             for row in run(model.peek(queue["name"], Peek(1000, state), now), driver, True)
         ]
@@ -291,10 +296,11 @@ class Machine(RuleBasedStateMachine):
         self._receive(queue, consumer, Receive(n))
 
     def _receive(self, queue: str, consumer: int, args: Receive) -> None:
+        args = replace(args, token=next(self.tokens))
         received = self.guard(lambda: self.pair.receive(queue, consumer, args, self.now))
         self.settle()
         if not isinstance(received, Exception):
-            self.leases += [(queue, row.id, row.deliveries) for row in received.rows]
+            self.leases += [(queue, row.id, row.token) for row in received.rows]
 
     # --- the verbs ---------------------------------------------------------------------------
     def verb(self, verb: Verb, fate: str, ks: list[int], strict: bool) -> None:
@@ -343,10 +349,11 @@ class Machine(RuleBasedStateMachine):
         self.verb(Progress(progress, note), fate, ks, strict)
 
     def wrong_lease(self, queue: str, k: int, by: int) -> None:
-        """A lease of another queue, or a delivery that never was."""
+        """A lease of another queue, or a token that never was. After a failover or a restore such a
+        lease has the id, and even the delivery number, of a message that exists."""
         if self.leases:
-            _, id, delivery = self.leases[-1 - k % len(self.leases)]
-            self.call("apply_verb", queue, ACK, [Lease(id, delivery + by)], False, self.now)
+            _, id, token = self.leases[-1 - k % len(self.leases)]
+            self.call("apply_verb", queue, ACK, [Lease(id, token + by)], False, self.now)
 
     # --- waiting and finished messages -------------------------------------------------------
     def sweep_first(self) -> None:
@@ -416,7 +423,8 @@ class Machine(RuleBasedStateMachine):
 
     # --- permits -----------------------------------------------------------------------------
     def permit_create(self, ttl: int) -> None:
-        self.permits.append(self.call("permit_create", "w", ttl, self.now))
+        self.permits.append(next(self.tokens))
+        self.call("permit_create", self.permit(0), "w", ttl, self.now)
 
     def permit_extend(self, k: int, ttl: int) -> None:
         self.call("permit_extend", self.permit(k), ttl, self.now)

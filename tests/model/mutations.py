@@ -29,36 +29,45 @@ class Mutant:
 MUTANTS = [
     # --- fencing -----------------------------------------------------------------------------
     Mutant(
-        "ack-ignores-delivery",
+        "ack-ignores-the-token",
         VERBS,
         """DELETE FROM fairturn_message
 WHERE id IN (SELECT value FROM json_each(:ids))
-  AND deliveries = :delivery AND""",
+  AND token = :token AND""",
         """DELETE FROM fairturn_message
 WHERE id IN (SELECT value FROM json_each(:ids))
-  AND :delivery > 0 AND""",
+  AND :token > 0 AND""",
     ),
     Mutant(
-        "verbs-ignore-delivery",
+        "verbs-ignore-the-token",
         VERBS,
-        """SELECT id, deliveries, attempts, coalesce(max_attempts, :queue_attempts), group_id
+        """SELECT id, attempts, coalesce(max_attempts, :queue_attempts), group_id
 FROM fairturn_message
 WHERE id IN (SELECT value FROM json_each(:ids))
-  AND deliveries = :delivery AND""",
-        """SELECT id, :delivery, attempts, coalesce(max_attempts, :queue_attempts), group_id
+  AND token = :token AND""",
+        """SELECT id, attempts, coalesce(max_attempts, :queue_attempts), group_id
 FROM fairturn_message
 WHERE id IN (SELECT value FROM json_each(:ids))
-  AND :delivery > 0 AND""",
+  AND :token > 0 AND""",
     ),
     Mutant(
         "ack-takes-other-queues-leases",
         VERBS,
         """DELETE FROM fairturn_message
 WHERE id IN (SELECT value FROM json_each(:ids))
-  AND deliveries = :delivery AND +lane = :lane AND""",
+  AND token = :token AND +lane = :lane AND""",
         """DELETE FROM fairturn_message
 WHERE id IN (SELECT value FROM json_each(:ids))
-  AND deliveries = :delivery AND :lane > 0 AND""",
+  AND token = :token AND :lane > 0 AND""",
+    ),
+    Mutant(
+        "pairs-ignore-the-token",
+        VERBS,
+        "WHERE (id, token) IN (",
+        "WHERE (id, 0) IN (SELECT json_extract(value, '$[0]'), 0 FROM json_each(:leases) UNION ",
+    ),
+    Mutant(
+        "token-of-the-first-lease", RECEIVING, "token = :token,", "token = coalesce(token, :token),"
     ),
     Mutant(
         "delivery-not-counted",

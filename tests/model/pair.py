@@ -46,17 +46,16 @@ class Difference(AssertionError):
 
 
 class Ids:
-    """One kind of id: which of the real database's is which of the model's."""
+    """Ids of messages: which of the real database's is which of the model's."""
 
-    def __init__(self, ascending: bool) -> None:
-        self.ascending = ascending
+    def __init__(self) -> None:
         self.real: dict[int, int] = {}
         self.model: dict[int, int] = {}
 
     def learn(self, model: int, real: int) -> None:
         if real in self.model:
             raise Difference("ids", f"id {real} was given out twice: stale leases on it live again")
-        if self.ascending and self.model and real < max(self.model):
+        if self.model and real < max(self.model):
             raise Difference("ids", f"id {real} is below an earlier one: ids must ascend")
         self.real[model], self.model[real] = real, model
 
@@ -67,7 +66,7 @@ class Ids:
         return real if real in (None, NOBODY) else self.model.get(real, -real)
 
     def copy(self) -> Ids:
-        twin = Ids(self.ascending)
+        twin = Ids()
         twin.real, twin.model = dict(self.real), dict(self.model)
         return twin
 
@@ -79,17 +78,16 @@ class Pair:
         self.backend = backend
         self.driver = driver
         self.cursors = ("0", run(backend.events(None, None, None, 1), driver, True)[1])
-        self.ids = Ids(ascending=True)
-        self.permits = Ids(ascending=False)
+        self.ids = Ids()
         self.consumers: dict[tuple[str, int], tuple[ConsumerState, ConsumerState]] = {}
         self.unswept = False
         self.purged = False
-        self.saved: tuple[object, Ids, Ids] | None = None  # while your transaction is open
+        self.saved: tuple[object, Ids] | None = None  # while your transaction is open
 
     # --- your transaction --------------------------------------------------------------------
     def begin(self) -> None:
         self.driver.begin(True)
-        self.saved = (self.model.snapshot(), self.ids.copy(), self.permits.copy())
+        self.saved = (self.model.snapshot(), self.ids.copy())
 
     def commit(self) -> None:
         self.driver.commit()
@@ -98,7 +96,7 @@ class Pair:
     def rollback(self) -> None:
         self.driver.rollback()
         assert self.saved
-        snapshot, self.ids, self.permits = self.saved
+        snapshot, self.ids = self.saved
         self.model.restore(snapshot)
         self.saved = None
 
@@ -114,11 +112,7 @@ class Pair:
         """A receive of one of several consumers, each with a state of its own."""
         new = (ConsumerState(), ConsumerState())
         mine, theirs = self.consumers.setdefault((queue, consumer), new)
-        real_args = replace(
-            args,
-            permit=self.permits.to_real(args.permit),
-            acks=self._real_leases(args.acks),
-        )
+        real_args = replace(args, acks=self._real_leases(args.acks))
         expected = self._run_model("receive", (queue, args, mine, now))
         found = self._run_real("receive", (queue, real_args, theirs, now))
         if isinstance(expected, Received) and isinstance(found, Received):
@@ -192,8 +186,6 @@ class Pair:
         elif name == "batch":
             for mine, real in zip(expected, found, strict=True):
                 self._learn_sent(mine, real)
-        elif name == "permit_create":
-            self.permits.learn(expected, found)
         elif name == "maintain":
             if args[0] < 10 and not expected[4]:
                 # A database has more to sweep than the model (gates, permits): it may say "more".
@@ -215,9 +207,6 @@ class Pair:
         if name == "outcomes":
             queue, ids, *rest = args
             return (queue, [self.ids.to_real(i) for i in ids], *rest)
-        if name in ("permit_extend", "permit_close"):
-            permit, *rest = args
-            return (self.permits.to_real(permit), *rest)
         if name == "peek":
             queue, peek, now = args
             return (queue, peek._replace(after=self.ids.to_real(peek.after)), now)
@@ -235,7 +224,6 @@ class Pair:
     def _plain(self, name: str, value: Any, real: Pair | None) -> Any:
         """A result in a form that is equal exactly when the semantics say the same."""
         id = self.ids.to_model if real else lambda i: i
-        permit = self.permits.to_model if real else lambda i: i
         if name == "send":
             conflicts = [i for i, (_, outcome) in enumerate(value) if outcome == CONFLICT]
             if not conflicts and any(outcome == FULL for _, outcome in value):
@@ -251,10 +239,6 @@ class Pair:
             return value._replace(sent=None, done=None, dead=None)
         if name == "outcomes":
             return sorted(_outcome(row, id) for row in value)
-        if name == "permit_create":
-            return permit(value)
-        if name == "permits":
-            return sorted(row._replace(id=permit(row.id)) for row in value)
         if isinstance(value, Received):
             rows = [_row(row, id) for row in value.rows]
             return {

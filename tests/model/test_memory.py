@@ -45,9 +45,10 @@ def take(
     n: int = 10,
     consumer: ConsumerState | None = None,
     now: int = NOW,
+    token: int = 1,
     **args: Any,
 ) -> Received:
-    return do(db.receive("q", Receive(n, **args), consumer or ConsumerState(), now))
+    return do(db.receive("q", Receive(n, token=token, **args), consumer or ConsumerState(), now))
 
 
 def ids(received: Received) -> list[int]:
@@ -170,9 +171,10 @@ def test_death_moves_to_the_dead_letter_queue(db: MemoryBackend):
     do(db.apply_verb("q", Fail("no"), [Lease(1, 1)], True, NOW + 1))
     assert do(db.peek("q", Peek(9), NOW + 1)) == []
     (moved,) = do(db.peek("dead", Peek(9), NOW + 1))
-    assert (moved[0], moved[4], moved[8], moved[10], moved[11]) == (1, None, NOW + 1, 0, 1)
-    assert moved[17:19] == ("q", NOW)
-    assert moved[19:] == ("r", None, "no", None, NOW + 1 + S, None, None, None)
+    assert (moved.id, moved.key, moved.due_at) == (1, None, NOW + 1)
+    assert (moved.attempts, moved.deliveries) == (0, 1)
+    assert (moved.origin, moved.first_at) == ("q", NOW)
+    assert (moved.state, moved.error, moved.expires_at) == ("r", "no", NOW + 1 + S)
     assert (stat(db, "failed"), stat(db, "killed"), stat(db, "errors")) == (1, 1, 1)
     (logged,) = do(db.failures("q", 1, None, 9))
     assert logged == ("q", 1, "k", 1, NOW + 1, "no", None, None)
@@ -184,20 +186,21 @@ def test_back_off_grows_to_its_maximum(db: MemoryBackend):
     send(db, row())
     now, waits = NOW, []
     for delivery in (1, 2, 3):
-        take(db, now=now)
+        take(db, now=now, token=delivery)
         do(db.apply_verb("q", Fail("no"), [Lease(1, delivery)], True, now))
-        due = do(db.get("q", 1, None, now))[8]
+        due = do(db.get("q", 1, None, now)).due_at
         waits.append(due - now)
         now = due
     assert waits == [2, 6, 10]
 
 
 def test_a_live_permit_carries_its_leases_on_and_a_dead_one_is_not_revived(db: MemoryBackend):
-    permit = do(db.permit_create("w", 10, NOW))
+    permit = 7
+    do(db.permit_create(permit, "w", 10, NOW))
     send(db, row())
     take(db, lease_us=5, permit=permit)
     assert take(db, now=NOW + 5).rows == []
-    assert do(db.get("q", 1, None, NOW + 5))[13] == NOW + 10
+    assert do(db.get("q", 1, None, NOW + 5)).lease_until == NOW + 10
     assert not do(db.permit_extend(permit, 10, NOW + 10))
     with pytest.raises(errors.PermitLost):
         take(db, permit=permit, now=NOW + 10)
@@ -207,11 +210,11 @@ def test_a_live_permit_carries_its_leases_on_and_a_dead_one_is_not_revived(db: M
 def test_a_stale_lease_changes_nothing(db: MemoryBackend):
     send(db, row())
     take(db, lease_us=1)
-    take(db, now=NOW + 1)
+    take(db, now=NOW + 1, token=2)
     before = do(db.peek("q", Peek(9), NOW))
     assert do(db.apply_verb("q", RELEASE, [Lease(1, 1)], False, NOW + 1)).lost == [1]
     with pytest.raises(errors.LeaseLost):
-        do(db.apply_verb("q", ACK, [Lease(1, 2), Lease(1, 1)], True, NOW + 1))
+        do(db.apply_verb("q", ACK, [Lease(1, 1)], True, NOW + 1))
     assert do(db.peek("q", Peek(9), NOW)) == before
 
 
@@ -219,7 +222,7 @@ def test_release_gives_the_attempt_back_and_defer_starts_over(db: MemoryBackend)
     send(db, row())
     take(db)
     do(db.apply_verb("q", RELEASE, [Lease(1, 1)], True, NOW))
-    [leased] = take(db).rows
+    [leased] = take(db, token=2).rows
     assert (leased.attempts, leased.deliveries) == (1, 2)
     do(db.apply_verb("q", Defer(None, 0, 0, b"m", 0), [Lease(1, 2)], True, NOW))
     [leased] = take(db).rows

@@ -51,7 +51,7 @@ def test_the_last_member_releases_the_end_work(db: MemoryBackend):
     assert status(db) == ("e", NOW, NOW + 1, NOW + S, 2, 1, 1, 0, 0, 0)
     assert take(db, now=NOW + S + 4).rows == []
     (work,) = take(db, now=NOW + S + 5).rows
-    assert (work[0], work[8], work[9], work[16]) == (1, NOW + S + 5, NOW + S, None)
+    assert (work.id, work.due_at, work.created_at, work.group) == (1, NOW + S + 5, NOW + S, None)
     expected = {"name": "g", "outcome": "ended", "sent": 2, "done": 1, "dead": 1}
     assert json.loads(work[3]) == {"h": 1, "fairturn.group": expected}
     assert do(db.get("q", 2, None, NOW)) is None

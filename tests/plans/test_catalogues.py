@@ -178,7 +178,7 @@ def everything(db: fairturn.Database) -> None:
     first, *rest = queue.receive(20, permit=permit)
     permit.extend()
     first.extend(60)
-    queue.lease(first.id, first.deliveries).extend(60, exact=True)
+    queue.lease(first.id, first.token).extend(60, exact=True)
     rest[0].complete({MARK: key})
     rest[1].defer(10, memo={MARK: key})
     rest[2].fail(key, delay=5, details={MARK: type_}, reference=key)

@@ -108,7 +108,7 @@ class Bench:
 
     def receive(self, queue: str, n: int, *, now: int = NOW, **args: Any) -> list[Lease]:
         op = self.backend.receive(queue, Receive(n, **args), ConsumerState(), now)
-        return [Lease(row.id, row.deliveries) for row in self.checked(op, n).rows]
+        return [Lease(row.id, row.token) for row in self.checked(op, n).rows]
 
 
 @pytest.fixture

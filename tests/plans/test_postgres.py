@@ -81,7 +81,7 @@ class Bench:
         consumer = self.consumers.setdefault(queue, ConsumerState())
         with recorded(self.driver.connection) as plans:
             got = self.run(self.backend.receive(queue, Receive(n, **args), consumer, now))
-        return [Lease(row.id, row.deliveries) for row in got.rows], plans
+        return [Lease(row.id, row.token) for row in got.rows], plans
 
     def plans_of(self, op: Any) -> tuple[Any, Plans]:
         with recorded(self.driver.connection) as plans:

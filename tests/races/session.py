@@ -217,14 +217,14 @@ class Session:
 
             def note(received: Received) -> list[Event]:
                 acked = [("acked", *one) for one in carried if one.id not in received.lost]
-                return [*acked, *(("delivered", row.id, row.deliveries) for row in received.rows)]
+                return [*acked, *(("delivered", row.id, row.token) for row in received.rows)]
 
             received = self.call(
                 lambda: self.backend.receive(self.world.queue, args, self.consumer, at), note
             )
             rows = [] if received is None else received.rows
-            self.world.bodies |= {Lease(row.id, row.deliveries): bytes(row.body) for row in rows}
-            return [Lease(row.id, row.deliveries) for row in rows]
+            self.world.bodies |= {Lease(row.id, row.token): bytes(row.body) for row in rows}
+            return [Lease(row.id, row.token) for row in rows]
 
         return step
 

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from fairturn.backends.base import Lease, Peek
+from fairturn.backends.verbs import new_token
 from fairturn.core.values import COUNTERS
 from tests.races.session import Event, Session, item
 
@@ -51,7 +52,9 @@ class World:
 
     def permit(self, ttl: int) -> int:
         home = self.home
-        return home.call(lambda: home.backend.permit_create("w", ttl, NOW), lambda _: [])
+        id = new_token()
+        home.call(lambda: home.backend.permit_create(id, "w", ttl, NOW), lambda _: [])
+        return id
 
     # --- after -------------------------------------------------------------------------------
     def rows(self) -> dict[int, dict[str, Any]]:
@@ -66,7 +69,7 @@ class World:
         return {name: getattr(row, name) for name in COUNTERS}
 
     def of(self, kind: str) -> list[Lease]:
-        return [(id, delivery) for what, id, delivery in self.log if what == kind]
+        return [(id, token) for what, id, token in self.log if what == kind]
 
     def before(self, first: str, second: str) -> bool:
         """Did one thing (see ``trace``) happen before the other?"""
@@ -107,8 +110,8 @@ class World:
             assert id in sent, f"{id} was never sent"
             assert row["deliveries"] == per_message[id], f"{id}: {row['deliveries']} deliveries"
             if row["state"] == "l":
-                assert (id, row["deliveries"]) in delivered
-                assert (id, row["deliveries"]) not in ended
+                assert (id, row["token"]) in delivered
+                assert (id, row["token"]) not in ended
 
         # Nothing is lost, and nothing is delivered again whose lease did not end.
         cancelled = {id for id, _ in self.of("cancelled")}

@@ -86,7 +86,7 @@ def second(directory: Path) -> Version:
         "ALTER TABLE fairturn.queue ADD COLUMN colour text;\n"
         "ALTER TABLE fairturn.message ADD COLUMN colour text;\n",
     )
-    arguments = "p_queue text, p_ids bigint[], p_deliveries int[], p_strict boolean, p_now bigint"
+    arguments = "p_queue text, p_ids bigint[], p_tokens bigint[], p_strict boolean, p_now bigint"
     version.edit(
         f"{folder}/routines/verbs.sql",
         rf"FUNCTION fairturn\.ack_rows\({re.escape(arguments)}\)(.*?\nBEGIN\n)",
@@ -98,7 +98,7 @@ def second(directory: Path) -> Version:
         f"{folder}/routines/compat_{GENERATION}.sql",
         f"CREATE OR REPLACE FUNCTION fairturn.ack_rows({arguments}) RETURNS bigint[]\n"
         "LANGUAGE sql AS $$\n"
-        "  SELECT fairturn.ack_rows_2(NULL, p_queue, p_ids, p_deliveries, p_strict, p_now) $$;\n",
+        "  SELECT fairturn.ack_rows_2(NULL, p_queue, p_ids, p_tokens, p_strict, p_now) $$;\n",
     )
     version.edit(
         "backends/postgres/statements.sql", r"fairturn\.ack_rows\(", "fairturn.ack_rows_2('red', "

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from fairturn.sqs import receipt_handles
 from fairturn.sqs.errors import SqsError
+from fairturn.sqs.receipt_handles import Receipt
 
 IDS = st.integers(1, 2**63 - 1)
-DELIVERIES = st.integers(1, 2**31 - 1)
-SECONDS = st.integers(0, 2**32 - 1)
+RECEIPTS = st.builds(
+    Receipt, IDS, st.integers(1, 2**53 - 1), st.integers(0, 2**63), st.integers(0, 2**32 - 1)
+)
 
 
 @given(IDS)
@@ -48,24 +50,20 @@ def test_sequence_numbers_have_twenty_digits_and_the_order_of_ids(one: int, othe
     assert (first < second) == (one < other)
 
 
-@given(IDS, DELIVERIES, SECONDS)
-def test_a_receipt_handle_gives_back_what_it_was_made_of(
-    id: int, delivery: int, received: int
-) -> None:
-    handle = receipt_handles.receipt_handle(id, delivery, received)
-    assert receipt_handles.receipt(handle) == (id, delivery, received)
+@given(RECEIPTS)
+def test_a_receipt_handle_gives_back_what_it_was_made_of(receipt: Receipt) -> None:
+    assert receipt_handles.receipt(receipt_handles.receipt_handle(receipt)) == receipt
 
 
-@given(IDS, DELIVERIES, SECONDS, st.integers(0, 23), st.characters())
+@given(RECEIPTS, st.integers(0, 39), st.characters())
 def test_a_changed_handle_is_refused_or_another_one(
-    id: int, delivery: int, received: int, place: int, char: str
+    receipt: Receipt, place: int, char: str
 ) -> None:
-    handle = receipt_handles.receipt_handle(id, delivery, received)
+    handle = receipt_handles.receipt_handle(receipt)
     changed = handle[:place] + char + handle[place + 1 :]
     with suppress(SqsError):
-        assert (
-            receipt_handles.receipt_handle(*receipt_handles.receipt(changed)) == changed
-        )  # one spelling each
+        # One spelling each.
+        assert receipt_handles.receipt_handle(receipt_handles.receipt(changed)) == changed
 
 
 @given(st.text(max_size=60))
@@ -76,7 +74,7 @@ def test_what_is_no_handle_is_refused(text: str) -> None:
     assert caught.value.status == 400
 
 
-@pytest.mark.parametrize(("id", "delivery"), [(0, 1), (1, 0), (2**63, 1), (1, 2**31)])
-def test_numbers_that_no_database_has_are_refused(id: int, delivery: int) -> None:
+@pytest.mark.parametrize(("id", "token"), [(0, 1), (1, 0), (2**63, 1), (1, 2**53)])
+def test_numbers_that_no_database_has_are_refused(id: int, token: int) -> None:
     with pytest.raises(SqsError):
-        receipt_handles.receipt(receipt_handles.receipt_handle(id, delivery, 0))
+        receipt_handles.receipt(receipt_handles.receipt_handle(Receipt(id, token, 1, 0)))

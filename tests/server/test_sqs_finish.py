@@ -236,7 +236,7 @@ async def test_visibility_is_capped_at_12_hours_in_all(desk: Desk) -> None:
         "Reason: Must be >= 0 and <= 43200, if provided."
     )
     receipt = receipt_handles.receipt(handle_of(message))
-    early = receipt_handles.receipt_handle(receipt.id, receipt.delivery, int(time.time()) - 43_000)
+    early = receipt_handles.receipt_handle(receipt._replace(received=int(time.time()) - 43_000))
     for seconds, allowed in [(100, True), (3600, False)]:
         given = {"QueueUrl": url, "ReceiptHandle": early, "VisibilityTimeout": seconds}
         if allowed:

@@ -50,3 +50,9 @@ def cli(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
 def emails(cli: Fairturn) -> Fairturn:
     assert cli("queue", "create", "emails").code == 0
     return cli
+
+
+def received(cli: Fairturn, queue: str = "emails") -> tuple[int, int]:
+    """Receive one message; the id and the token of its lease."""
+    message = cli("receive", queue, "--json").json
+    return message["id"], message["token"]

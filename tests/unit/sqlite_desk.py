@@ -62,7 +62,7 @@ class Db(Desk):
         return self.do(BACKEND.send("q", items, now))
 
     def receive(self, n: int, now: int | None = NOW, **args: Any) -> Any:
-        return self.do(BACKEND.receive("q", Receive(n, **args), self.consumer, now))
+        return self.do(BACKEND.receive("q", Receive(n, **{"token": 1, **args}), self.consumer, now))
 
     def channels_of(self, n: int, **args: Any) -> list[str]:
         return [row.channel for row in self.receive(n, **args).rows]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 
 import fairturn
 from fairturn.cli.app import app
-from tests.unit.conftest import Fairturn
+from tests.unit.conftest import Fairturn, received
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "cli.md"
@@ -330,8 +329,7 @@ def test_peek_pages(emails: Fairturn) -> None:
 
 def test_explain_failures_and_trace(emails: Fairturn) -> None:
     emails("send", "emails", "1", "--key", "k")
-    emails("receive", "emails")
-    emails("lease", "kill", "emails", "1", "1", "no such user", "--reference", "trace-7")
+    emails("lease", "kill", "emails", *received(emails), "no such user", "--reference", "trace-7")
     ran = emails("explain", "emails", "--key", "k")
     assert "no such user" in ran.out
     assert "fairturn dead redrive emails" in ran.out
@@ -350,8 +348,8 @@ def test_explain_failures_and_trace(emails: Fairturn) -> None:
 def test_dead(emails: Fairturn) -> None:
     for number in range(3):
         emails("send", "emails", number)
-    for message in emails("receive", "emails", "-n", "3", "--json").out.splitlines():
-        emails("lease", "kill", "emails", json.loads(message)["id"], "1", "broken")
+    for _ in range(3):
+        emails("lease", "kill", "emails", *received(emails), "broken")
     assert len(emails("dead", "list", "emails", "--json").json) == 3
     assert "broken" in emails("dead", "list", "emails").out
     assert emails("dead", "redrive", "emails", "--limit", "1", "--json").json["redriven"] == 1

@@ -13,7 +13,7 @@ import pytest
 
 from fairturn.cli.session import Session
 from fairturn.execution.sync.waker import Ticket
-from tests.unit.conftest import Fairturn, Ran
+from tests.unit.conftest import Fairturn, Ran, received
 
 
 @pytest.fixture
@@ -21,9 +21,9 @@ def told(cli: Fairturn) -> Fairturn:
     """A queue that writes events, and some of them: created, leased, progress, deleted."""
     assert cli("queue", "create", "emails", "--events").code == 0
     cli("send", "emails", "1", "--key", "k", "--channel", "t7", "--expires", "1h")
-    cli("receive", "emails")
-    cli("lease", "progress", "emails", 1, 1, "40%", "--note", "half")
-    cli("ack", "emails", 1, 1)
+    lease = received(cli)
+    cli("lease", "progress", "emails", *lease, "40%", "--note", "half")
+    cli("ack", "emails", *lease)
     return cli
 
 

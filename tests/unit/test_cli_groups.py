@@ -15,7 +15,7 @@ import fairturn
 from fairturn.core.values import Outcome
 from fairturn.sync.group import Group
 from fairturn.sync.queue import Queue
-from tests.unit.conftest import Fairturn, Ran
+from tests.unit.conftest import Fairturn, Ran, received
 
 
 def opened(cli: Fairturn, *options: str) -> Ran:
@@ -106,8 +106,8 @@ def test_cancel_asks_and_sends_the_abort_work(emails: Fairturn) -> None:
 def test_a_death_aborts(emails: Fairturn) -> None:
     opened(emails, "--on-dead", "abort")
     emails("group", "start", "g")
-    emails("receive", "emails")
-    assert emails("lease", "kill", "emails", 1, 1, "oops").code == 0
+    lease = received(emails)
+    assert emails("lease", "kill", "emails", *lease, "oops").code == 0
     ran = emails("group", "wait", "g")
     assert (ran.code, ran.out) == (1, "group 'g' was aborted by a death: 1 sent, 0 done, 1 dead\n")
 
@@ -214,8 +214,10 @@ def test_debounce(emails: Fairturn) -> None:
 def test_progress_is_shown(typed: str, emails: Fairturn) -> None:
     opened(emails)
     emails("group", "start", "g")
-    assert "group g" in emails("receive", "emails").out
-    ran = emails("lease", "progress", "emails", 1, 1, typed, "--note", "page 7")
+    printed = emails("receive", "emails").out
+    assert "group g" in printed
+    _, id, _, token, *_ = printed.split()  # message ID token TOKEN
+    ran = emails("lease", "progress", "emails", id, token, typed, "--note", "page 7")
     assert ran.out == "message 1: 40 % page 7\n"
     [message] = emails("peek", "emails", "--json").json
     assert (message["progress"], message["note"], message["group"]) == (0.4, "page 7", "g")
@@ -253,8 +255,8 @@ def test_the_progress_of_a_lost_lease(emails: Fairturn) -> None:
 
 def test_wait_done(emails: Fairturn) -> None:
     emails("send", "emails", "1", "--key", "k")
-    emails("receive", "emails")
-    emails("lease", "complete", "emails", 1, 1, '{"rows": 3}')
+    lease = received(emails)
+    emails("lease", "complete", "emails", *lease, '{"rows": 3}')
     ran = emails("wait", "emails", 1)
     assert (ran.code, ran.out) == (0, 'message 1 is done\n{"rows": 3}\n')
     ran = emails("wait", "emails", "--key", "k", "--json")
@@ -263,8 +265,8 @@ def test_wait_done(emails: Fairturn) -> None:
 
 def test_wait_dead(emails: Fairturn) -> None:
     emails("send", "emails", "1")
-    emails("receive", "emails")
-    emails("lease", "kill", "emails", 1, 1, "no such user")
+    lease = received(emails)
+    emails("lease", "kill", "emails", *lease, "no such user")
     ran = emails("wait", "emails", 1)
     assert (ran.code, ran.out) == (1, "message 1 is dead: no such user\n")
     assert "fairturn failures emails --id 1" in ran.err
@@ -283,8 +285,8 @@ def test_wait_timed_out(emails: Fairturn) -> None:
     ran = emails("wait", "emails", "--key", "k", "--timeout", 0)
     assert (ran.code, ran.out) == (4, "")
     assert "message 1, which is ready, is not finished yet" in ran.err
-    emails("receive", "emails")
-    emails("lease", "progress", "emails", 1, 1, "40%")
+    lease = received(emails)
+    emails("lease", "progress", "emails", *lease, "40%")
     ran = emails("wait", "emails", 1, "--timeout", 0, "--json")
     assert (ran.code, ran.json["timed_out"], ran.json["progress"]) == (4, True, 0.4)
     assert "message 1, which is leased, 40 %, is not finished yet" in ran.err

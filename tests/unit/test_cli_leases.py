@@ -7,17 +7,18 @@ import re
 
 import pytest
 
-from tests.unit.conftest import Fairturn
+from tests.unit.conftest import Fairturn, received
 
 
 def test_receive_prints_the_lease_and_how_to_ack(emails: Fairturn) -> None:
     emails("send", "emails", '{"a": 1}', "--channel", "t7")
     ran = emails("receive", "emails")
-    assert "message 1 delivery 1" in ran.out
+    printed = re.search(r"message 1 token (\d+)", ran.out)
+    assert printed
     assert "channel t7" in ran.out
     assert '{"a": 1}' in ran.out
-    assert "fairturn lease ack emails 1 1" in ran.err
-    assert emails("lease", "ack", "emails", "1", "1").code == 0
+    assert f"fairturn lease ack emails 1 {printed[1]}" in ran.err
+    assert emails("lease", "ack", "emails", "1", printed[1]).code == 0
     assert emails("stats", "emails", "--json").json["acked"] == 1
 
 
@@ -50,7 +51,7 @@ def test_receive_nothing(emails: Fairturn) -> None:
 def leased(cli: Fairturn) -> tuple[int, int]:
     cli("send", "emails", "1")
     message = cli("receive", "emails", "--json").json
-    return message["id"], message["delivery"]
+    return message["id"], message["token"]
 
 
 @pytest.mark.parametrize(
@@ -66,9 +67,9 @@ def leased(cli: Fairturn) -> tuple[int, int]:
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
 def test_verbs(command: tuple[str, ...], state: str, counter: str, emails: Fairturn) -> None:
-    id, delivery = leased(emails)
+    id, token = leased(emails)
     verb, *rest = command
-    ran = emails("lease", verb, "emails", id, delivery, *rest)
+    ran = emails("lease", verb, "emails", id, token, *rest)
     assert ran.code == 0, ran.err
     [message] = emails("peek", "emails", "--json").json
     assert message["state"] == state
@@ -82,26 +83,24 @@ def test_verbs(command: tuple[str, ...], state: str, counter: str, emails: Fairt
 
 
 def test_a_stale_lease_is_lost(emails: Fairturn) -> None:
-    id, delivery = leased(emails)
+    id, token = leased(emails)
     for command in ("ack", "release", "fail", "kill", "complete"):
-        ran = emails("lease", command, "emails", id, delivery + 1)
+        ran = emails("lease", command, "emails", id, token + 1)
         assert ran.code == 1
         assert "lost" in ran.err
-    assert emails("ack", "emails", id, delivery).code == 0
+    assert emails("ack", "emails", id, token).code == 0
 
 
 def test_fail_says_what_becomes_of_it(cli: Fairturn) -> None:
     cli("queue", "create", "emails", "--max-attempts", "3", "--backoff", "1h")
-    id, delivery = leased(cli)
-    ran = cli("lease", "fail", "emails", id, delivery, "oops")
+    id, token = leased(cli)
+    ran = cli("lease", "fail", "emails", id, token, "oops")
     assert re.search(r"message 1: failed; it is retried in (60|59) min.*, at 20", ran.out)
     cli("reschedule", "emails", id, "--delay", "0")
-    cli("receive", "emails")
-    ran = cli("lease", "fail", "emails", id, 2, "oops", "--delay", "0", "--json")
+    ran = cli("lease", "fail", "emails", *received(cli), "oops", "--delay", "0", "--json")
     assert (ran.json["done"], ran.json["state"]) == ("failed", "ready")
     assert ran.json["retry_at"].endswith("Z")
-    cli("receive", "emails")
-    ran = cli("lease", "fail", "emails", id, 3, "oops")
+    ran = cli("lease", "fail", "emails", *received(cli), "oops")
     assert "failed; no attempts are left: it is dead. See: fairturn dead list emails" in ran.out
 
 

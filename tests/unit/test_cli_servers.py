@@ -43,14 +43,14 @@ def test_journey(ask: Callable[..., Any]) -> None:
         message = ask("receive", "journey", "--wait", "5")
         assert message["id"] == sent["id"]
         assert ask("explain", "journey", "--key", "k")["state"] == "leased"
-        ask("lease", "extend", "journey", message["id"], message["delivery"], "5m")
-        ask("lease", "kill", "journey", message["id"], message["delivery"], "no such user")
+        ask("lease", "extend", "journey", message["id"], message["token"], "5m")
+        ask("lease", "kill", "journey", message["id"], message["token"], "no such user")
         assert ask("dead", "list", "journey")[0]["error"] == "no such user"
         assert ask("failures", "journey")[0]["error"] == "no such user"
         assert len(ask("trace", "k")) == 2
         assert ask("dead", "redrive", "journey")["redriven"] == 1
         message = ask("receive", "journey", "--wait", "5")
-        ask("ack", "journey", message["id"], message["delivery"])
+        ask("ack", "journey", message["id"], message["token"])
         stats = ask("stats", "journey")
         assert (stats["sent"], stats["acked"], stats["killed"]) == (1, 1, 1)
         ask("queue", "pause", "journey")
@@ -75,7 +75,7 @@ def test_coordination(ask: Callable[..., Any]) -> None:
         assert ask("wait", "together", sent, "--timeout", 0, code=4)["state"] == "ready"
         message = ask("receive", "together", "--wait", "5")
         assert (message["id"], message["group"]) == (sent, "g")
-        lease = (sent, message["delivery"])
+        lease = (sent, message["token"])
         ask("lease", "progress", "together", *lease, "40%", "--note", "page 7")
         [shown] = ask("top", "--once", "--every", "0.1")["progress"]
         assert (shown["id"], shown["progress"], shown["note"]) == (sent, 0.4, "page 7")

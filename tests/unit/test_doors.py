@@ -39,6 +39,7 @@ DOORS: dict[str, type[Any]] = {
 }
 # The methods that do no I/O and are therefore not awaited.
 PLAIN = {
+    "token",
     "queue",
     "channel",
     "group",

@@ -79,7 +79,7 @@ class Client:
 
 
 def leases(rows: list[Any]) -> list[Lease]:
-    return [Lease(row.id, row.deliveries) for row in rows]
+    return [Lease(row.id, row.token) for row in rows]
 
 
 def policy(**given: Any) -> PolicyRow:
@@ -260,7 +260,7 @@ def test_the_trailer_says_where_the_round_stands(a: Client, queue: str) -> None:
     a.put(queue, *[item(channel="é") for _ in range(3)])
     [row] = a.take(queue)
     assert (a.consumer.channel, a.consumer.credit) == ("é", 2)
-    args = Receive(9, acks=[Lease(row.id, 1), Lease(7, 7)])
+    args = Receive(9, acks=[Lease(row.id, row.token), Lease(7, 7)])
     received = a.run(backend.receive(queue, args, a.consumer, None))
     assert (len(received.rows), received.lost) == (2, [7])
     a.put(queue, item(delay_us=60_000_000))

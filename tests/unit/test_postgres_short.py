@@ -59,7 +59,7 @@ class Consumer:
                 None,
             )
         )
-        self.held += [Lease(row.id, row.deliveries) for row in received.rows]
+        self.held += [Lease(row.id, row.token) for row in received.rows]
         return received
 
 

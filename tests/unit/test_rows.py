@@ -70,7 +70,7 @@ def test_a_channel_without_a_policy_has_none() -> None:
 
 
 def test_a_lease_by_its_numbers_knows_nothing_else() -> None:
-    unread = [name for name in MessageRow._fields if name not in ("id", "deliveries")]
+    unread = [name for name in MessageRow._fields if name not in ("id", "token")]
     for name in unread:
         with pytest.raises(UsageError, match="message 7 was not read"):
             getattr(LeaseRow(7, 2), name)
@@ -81,6 +81,6 @@ def test_a_lease_by_its_numbers_knows_nothing_else() -> None:
 
 def test_a_lease_by_its_numbers_survives_pickling() -> None:
     copied = pickle.loads(pickle.dumps(Message("q", LeaseRow(7, 2))))
-    assert (copied.id, copied.deliveries, copied.queue) == (7, 2, "q")
+    assert (copied.id, copied.token, copied.queue) == (7, 2, "q")
     with pytest.raises(UsageError):
         copied.body  # noqa: B018

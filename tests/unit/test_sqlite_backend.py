@@ -300,7 +300,9 @@ def test_your_connection_may_have_any_factory() -> None:
     run(BACKEND.migrate(), driver, False)
     run(BACKEND.queue_create("q", {}, None), driver, False)
     run(BACKEND.send("q", [item("é", b"\xff", key="k")], None), driver, False)
-    [row] = run(BACKEND.receive("q", Receive(1), ConsumerState(), None), driver, False).rows
+    [row] = run(
+        BACKEND.receive("q", Receive(1, token=1), ConsumerState(), None), driver, False
+    ).rows
     assert (row.channel, row.body, row.key) == ("é", b"\xff", "k")
     assert connection.text_factory is bytes
     assert connection.execute("SELECT 'x'").fetchone() == {"row": (b"x",)}
@@ -337,7 +339,7 @@ def test_an_operation_of_several_statements_asks_for_a_transaction(db: Db) -> No
     leases = [Lease(1, 1)]
     operations = [
         BACKEND.send("q", [], NOW),
-        BACKEND.receive("q", Receive(1), ConsumerState(), NOW),
+        BACKEND.receive("q", Receive(1, token=1), ConsumerState(), NOW),
         BACKEND.apply_verb("q", ACK, leases, True, NOW),
         BACKEND.apply_verb("q", RELEASE, leases, True, NOW),
         BACKEND.queue_purge("q", False, NOW),

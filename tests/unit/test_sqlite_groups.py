@@ -49,7 +49,7 @@ class Db(Desk):
 
     def lease(self, n: int = 1, queue: str = "q", **args: Any) -> list[Lease]:
         received = self.do(BACKEND.receive(queue, Receive(n, **args), ConsumerState(), self.now))
-        return [Lease(row.id, row.deliveries) for row in received.rows]
+        return [Lease(row.id, row.token) for row in received.rows]
 
     def running(self, *members: tuple[Any, ...], on_dead: str = "i", **works: Any) -> list[int]:
         """A started group `g` with an end work "end" and an abort work "abort"."""
@@ -319,7 +319,7 @@ def test_your_rollback_opens_the_group_again() -> None:
     ):
         run(operation, driver, True)
     connection.execute("BEGIN IMMEDIATE")
-    received = run(BACKEND.receive("q", Receive(1), ConsumerState(), NOW), driver, False)
+    received = run(BACKEND.receive("q", Receive(1, token=1), ConsumerState(), NOW), driver, False)
     run(BACKEND.apply_verb("q", ACK, [Lease(received.rows[0][0], 1)], True, NOW), driver, False)
     status = run(BACKEND.group_status("g", NOW), driver, False)
     assert status is not None
@@ -359,7 +359,12 @@ def test_a_work_counts_its_delay_from_the_closing(db: Db) -> None:
     ack_at = db.now
     db.do(BACKEND.apply_verb("q", ACK, db.lease(), True, ack_at))
     [row] = db.do(BACKEND.peek("q", Peek(10), ack_at))
-    due_at, created_at, state, expires_at = row[8], row[9], row[19], row[23]
+    due_at, created_at, state, expires_at = (
+        row.due_at,
+        row.created_at,
+        row.state,
+        row.expires_at,
+    )
     assert (due_at, created_at) == (ack_at + 5 * SECOND, ack_at)
     assert (state, expires_at) == ("s", ack_at + DAY)
     assert db.do(BACKEND.stats("q", ack_at))[0][7] == 2  # sent: the member and the work
@@ -373,7 +378,7 @@ def test_a_work_that_somebody_took_is_not_sent(db: Db) -> None:
     assert outcome == "r"
     ack(db, [])
     [row] = db.do(BACKEND.peek("q", Peek(10), NOW))
-    assert (row[0], row[2], row[3], row[19]) == (id, b"mine", None, "s")
+    assert (row.id, row.body, row.headers, row.state) == (id, b"mine", None, "s")
 
 
 @pytest.mark.parametrize("how", ["purge", "drop", "again"])

@@ -72,7 +72,7 @@ def queue(url: str) -> Iterator[fairturn.Queue]:
 
 
 def record(message: fairturn.Message, state: int, most: int = 3) -> Record:
-    return Record(state, 0, message.attempts, most, message.id, message.deliveries)
+    return Record(state, 0, message.attempts, most, message.id, message.token)
 
 
 def carry_out(queue: fairturn.Queue, url: str, *records: Record) -> str:

@@ -219,10 +219,20 @@ class AsyncQueue:
         """Lease up to ``n`` messages, the channels in turn; wait up to ``wait`` seconds for the
         first. ``ack``: messages that are acked in the same call; the result's ``.lost`` has those
         whose lease was lost."""
+        carried, *others = receives.leases_of(ack) or [()]
         args = receives.receive_args(
-            n, lease, version, types, min_priority, max_bytes, permit and permit.id, ack
+            n,
+            lease,
+            version,
+            types,
+            min_priority,
+            max_bytes,
+            permit and permit.id,
+            () if others else carried,
         )
         poll = Poll(args, check.microseconds(wait, "wait"))
+        # Two leases of one message, of which one is lost, do not fit into one statement.
+        lost = (await self.ack(ack)).lost if others else None
         grouped = receives.grouped(ack)
         ticket = None
         try:
@@ -243,14 +253,14 @@ class AsyncQueue:
                 await ticket.leave()
         messages = AsyncMessages([AsyncLeasedMessage(self, row) for row in received.rows])
         messages.retry_after = poll.retry_after
-        messages.lost = receives.lost_of(ack, poll.lost) if ack else ()
+        messages.lost = receives.lost_of(ack, poll.lost) if lost is None else lost
         return messages
 
-    def lease(self, id: int, delivery: int) -> AsyncLeasedMessage:
-        """Return a delivery that is known only by ``message.id`` and ``message.deliveries``, for
-        its verbs: from a receipt, or from another process. No I/O: the verb raises LeaseLost if the
+    def lease(self, id: int, token: int) -> AsyncLeasedMessage:
+        """Return a delivery that is known only by ``message.id`` and ``message.token``, for its
+        verbs: from a receipt, or from another process. No I/O: the verb raises LeaseLost if the
         lease is lost."""
-        return AsyncLeasedMessage(self, lease_handle.lease_row(id, delivery))
+        return AsyncLeasedMessage(self, lease_handle.lease_row(id, token))
 
     # --- the verbs on batches ----------------------------------------------------------------
     async def ack(self, messages: Sequence[Message]) -> Acked:

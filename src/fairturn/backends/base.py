@@ -16,7 +16,7 @@ from fairturn.backends.remembered import Remembering
 from fairturn.backends.schedules import Schedules
 from fairturn.backends.schema import Fit
 from fairturn.backends.steps import Op
-from fairturn.backends.verbs import Applied, Lease, Verb
+from fairturn.backends.verbs import Applied, Lease, Verb, new_token
 from fairturn.core.kinds import Value
 from fairturn.core.rows import (
     ChannelRow,
@@ -65,7 +65,8 @@ class Receive:
     min_priority: int | None = None
     max_bytes: int | None = None
     permit: int | None = None
-    acks: Sequence[Lease] = ()  # leases of the previous batch; they are acked first
+    acks: Sequence[Lease] = ()  # of the previous batch, each message once; they are acked first
+    token: int = field(default_factory=new_token)  # of the leases that it takes
 
 
 @dataclass(slots=True)
@@ -209,8 +210,8 @@ class Backend(Schedules, Remembering, Protocol):
     def apply_verb(
         self, queue: str, verb: Verb, leases: Sequence[Lease], strict: bool, now: int | None
     ) -> Op[Applied]:
-        """§5, §13.1. With `strict` a lost lease raises LeaseLost (on PostgreSQL inside the
-        statement, so that your transaction cannot commit)."""
+        """§5, §13.1. No message occurs twice. With `strict` a lost lease raises LeaseLost (on
+        PostgreSQL inside the statement, so that your transaction cannot commit)."""
         ...
 
     def cancel(
@@ -272,7 +273,7 @@ class Backend(Schedules, Remembering, Protocol):
         ...
 
     # --- permits -----------------------------------------------------------------------------
-    def permit_create(self, name: str, ttl_us: int, now: int | None) -> Op[int]: ...
+    def permit_create(self, id: int, name: str, ttl_us: int, now: int | None) -> Op[None]: ...
 
     def permit_extend(self, permit: int, ttl_us: int, now: int | None) -> Op[bool]: ...
 

@@ -9,14 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from random import SystemRandom
 from typing import Any, NamedTuple
+
+TOKEN_BITS = 53  # so that every reader of JSON keeps a token exactly
+_random = SystemRandom()  # not seeded by anybody, and not the same after a fork
 
 
 class Lease(NamedTuple):
-    """The right to work on one delivery of a message. Read it by name."""
+    """The right to work on one delivery of a message. Read it by name.
+
+    After a failover or a restore, ids and delivery numbers can come again for another message. A
+    token does not: each receive draws its own.
+    """
 
     id: int  # of the message
-    delivery: int  # the number of the delivery
+    token: int  # of the receive that leased it
+
+
+def new_token() -> int:
+    """A number that nobody has had before: for a lease, or as the id of a permit."""
+    return _random.getrandbits(TOKEN_BITS) or 1  # 0: no lease
 
 
 # Without the check of the length: leases come by the thousand.

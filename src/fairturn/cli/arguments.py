@@ -26,7 +26,7 @@ AppName = Annotated[
 Id = Annotated[int, Parameter(help="The id of the message.")]
 IdOrKey = Annotated[int | None, Parameter(help="The id of the message; or give --key.")]
 Key = Annotated[str | None, Parameter(help="The key of the message, instead of its id.")]
-Delivery = Annotated[int, Parameter(help="The delivery number that receive printed.")]
+Token = Annotated[int, Parameter(help="The token of the lease, which receive printed.")]
 Reference = Annotated[str | None, Parameter(help="Where to read more: a trace id, a URL.")]
 Delay = Annotated[Duration | None, Parameter(help="It is due this long after now: 30s, 5m.")]
 At = Annotated[Time | None, Parameter(help="It is due at this time: 2030-01-31T09:00, or +5m.")]

@@ -82,7 +82,7 @@ def _picked(value: object, names: str) -> dict[str, Any]:
 def message_facts(message: Message, stored: bool = False) -> dict[str, Any]:
     """Return a message as a JSON document; ``stored`` adds what only peek and get know."""
     names = (
-        "id delivery=deliveries queue channel body headers key version type priority due_at "
+        "id token deliveries queue channel body headers key version type priority due_at "
         "created_at attempts memo lease_until recovered group origin first_delivered_at"
     )
     if stored:

@@ -95,6 +95,11 @@ class Message:
         return self._row.deliveries
 
     @property
+    def token(self) -> int | None:
+        """Of its lease; None if it is not leased."""
+        return self._row.token or None
+
+    @property
     def memo(self) -> Any:
         return decode(self._row.memo, self._row.json & MEMO_JSON)
 
@@ -166,5 +171,5 @@ class Message:
         # Without the body: logs contain reprs.
         row = self._row
         unread = isinstance(row, LeaseRow)
-        which = f"delivery={row.deliveries}" if unread else f"channel={row.channel!r}"
+        which = f"token={row.token}" if unread else f"channel={row.channel!r}"
         return f"<{type(self).__name__} {row.id} queue={self.queue!r} {which}>"

@@ -63,6 +63,7 @@ class MessageRow(NamedTuple):
     created_at: int
     attempts: int
     deliveries: int
+    token: int  # of its lease; 0: it is not leased
     memo: bytes | None
     lease_until: int | None
     json: int  # bits: BODY_JSON, MEMO_JSON, RESULT_JSON, ORDERED (values.py)
@@ -91,6 +92,7 @@ class PeekRow(NamedTuple):
     created_at: int
     attempts: int
     deliveries: int
+    token: int  # of its lease; 0: it is not leased
     memo: bytes | None
     lease_until: int | None
     json: int
@@ -109,12 +111,12 @@ class PeekRow(NamedTuple):
 
 
 class LeaseRow(NamedTuple):
-    """A delivery that is known only by id and delivery number (a lease handle); after an extension
-    also by the end of its lease. The verbs need no more. Other attributes raise UsageError.
+    """A delivery that is known only by id and token (a lease handle); after an extension also by
+    the end of its lease. The verbs need no more. Other attributes raise UsageError.
     """
 
     id: int
-    deliveries: int
+    token: int
     until: int | None = None
 
     state = "l"

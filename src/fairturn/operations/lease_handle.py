@@ -1,14 +1,15 @@
-"""Lease handles: deliveries that are known only by id and delivery number."""
+"""Lease handles: deliveries that are known only by id and token."""
 
 from __future__ import annotations
 
-from fairturn.core import check, limits
+from fairturn.backends.verbs import TOKEN_BITS
+from fairturn.core import check
 from fairturn.core.rows import AnyMessageRow, LeaseRow
 
 
-def lease_row(id: int, delivery: int) -> LeaseRow:
+def lease_row(id: int, token: int) -> LeaseRow:
     id = check.integer(id, "id", 0, 2**63 - 1)
-    return LeaseRow(id, check.integer(delivery, "delivery", 1, limits.COUNT_MAX))
+    return LeaseRow(id, check.integer(token, "token", 1, 2**TOKEN_BITS - 1))
 
 
 def extended(row: AnyMessageRow, until: int | None) -> AnyMessageRow:

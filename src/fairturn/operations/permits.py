@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairturn.backends.steps import Op
+from fairturn.backends.verbs import new_token
 from fairturn.core import check
 from fairturn.core.errors import InvalidArgument, PermitLost
 from fairturn.core.values import Duration, PermitStatus, moment
@@ -14,11 +15,13 @@ def create(core: Core, name: str, ttl: Duration) -> Call[int]:
     ttl_us = check.microseconds(ttl, "ttl")
     if ttl_us == 0:
         raise InvalidArgument("ttl must be more than 0 seconds: the permit would expire at once")
-    return Call(
-        "permit",
-        lambda: core.backend.permit_create(name, ttl_us, core.now()),
-        repeatable=True,
-    )
+
+    def start() -> Op[int]:
+        id = new_token()  # a number from a sequence could come again after a failover
+        yield from core.backend.permit_create(id, name, ttl_us, core.now())
+        return id
+
+    return Call("permit", start, repeatable=True)
 
 
 def extend(core: Core, permit: int, ttl: Duration) -> Call[None]:

@@ -49,7 +49,7 @@ def receive_args(
     min_priority: int | None,
     max_bytes: int | None,
     permit: int | None,
-    ack: Sequence[Message],
+    leases: Sequence[Lease],
 ) -> Receive:
     """Check the arguments of a receive."""
     if isinstance(types, str):
@@ -64,7 +64,7 @@ def receive_args(
         ),
         check.optional_integer(max_bytes, "max_bytes", 1, 2**62),
         permit,
-        leases_of(ack) if ack else (),
+        leases,
     )
 
 
@@ -88,17 +88,24 @@ def receive(
     return Call("receive", start, repeatable=repeatable, after=after)
 
 
-def leases_of(messages: Sequence[Message]) -> list[Lease]:
-    """Return one lease per message. If a message occurs with two deliveries, only the later one
-    counts: the earlier lease is lost."""
+def leases_of(messages: Sequence[Message]) -> list[list[Lease]]:
+    """Return the lease of each message, once. A message that occurs with two leases (one of them is
+    lost) is in two lists: a backend gets each message once in a call."""
     try:
-        latest = {row.id: row.deliveries for row in map(row_of, messages)}
+        tokens = {row.id: row.token for row in map(row_of, messages)}
+        if len(tokens) == len(messages):
+            return [[*map(lease_of, tokens.items())]] if tokens else []
+        leases = dict.fromkeys(Lease(row.id, row.token) for row in map(row_of, messages))
     except (AttributeError, TypeError):
         raise InvalidArgument(NOT_MESSAGES) from None
-    if len(latest) < len(messages):
-        for row in map(row_of, messages):
-            latest[row.id] = max(row.deliveries, latest[row.id])
-    return [*map(lease_of, latest.items())]
+    rounds: list[dict[int, Lease]] = []
+    for lease in leases:
+        free = (one for one in rounds if lease.id not in one)
+        first = next(free, None)
+        if first is None:
+            rounds.append(first := {})
+        first[lease.id] = lease
+    return [list(one.values()) for one in rounds]
 
 
 # Returns the row of a message: to make another object for the same delivery, and to read many
@@ -108,10 +115,7 @@ row_of: Callable[[Message], AnyMessageRow] = attrgetter("_row")
 
 def lost_of(messages: Sequence[Message], lost: Collection[int]) -> list[Message]:
     """Which of the messages were lost, given the ids that a backend says it lost."""
-    if not lost and len({row.id for row in map(row_of, messages)}) == len(messages):
-        return []
-    latest = {lease.id: lease.delivery for lease in leases_of(messages)}
-    return [m for m in messages if m.id in lost or m.deliveries != latest[m.id]]
+    return [message for message in messages if message.id in lost] if lost else []
 
 
 ENDING = (Ack, Complete, Fail, Kill)  # the verbs after which a group may be complete
@@ -135,7 +139,8 @@ def _then_look_again(core: Core, queue: str, operation: Op[Applied]) -> Op[Appli
 
 def one(core: Core, verb: Verb, message: Message) -> Call[Applied]:
     """A verb on one message: a lost lease raises LeaseLost."""
-    queue, leases = message.queue, [Lease(message.id, message.deliveries)]
+    queue, row = message.queue, row_of(message)
+    leases = [Lease(row.id, row.token)]
     return Call(
         verb.name,
         lambda: _apply(core, queue, verb, leases, True),
@@ -152,15 +157,16 @@ def many(core: Core, queue: str, verb: Verb, messages: Sequence[Message]) -> Cal
         messages = list(messages)
     except TypeError:
         raise InvalidArgument(NOT_MESSAGES) from None
-    leases = leases_of(messages)
+    rounds = leases_of(messages)
 
     def start() -> Op[Acked]:
-        if not leases:
-            return Acked(0, [])
-        lost = set((yield from _apply(core, queue, verb, leases, False)).lost)
-        if not lost and len(leases) == len(messages):
-            return Acked(len(leases), [])
-        return Acked(len(leases) - len(lost), lost_of(messages, lost))
+        lost: set[Lease] = set()
+        for leases in rounds:
+            applied = yield from _apply(core, queue, verb, leases, False)
+            if applied.lost:
+                lost.update(lease for lease in leases if lease.id in applied.lost)
+        number = sum(map(len, rounds)) - len(lost)
+        return Acked(number, [m for m in messages if (m.id, m.token) in lost] if lost else [])
 
     return Call(verb.name, start, after=_after(core, verb, messages))
 

@@ -1,7 +1,7 @@
-"""SQS's identifiers of a message, computed from the core's two numbers, and back.
+"""SQS's identifiers of a message, computed from the core's lease, and back.
 
     MessageId        a UUID (version 8: "free form") with the message's id
-    ReceiptHandle    URL-safe base64 of id, delivery and the second of the receive
+    ReceiptHandle    URL-safe base64 of id, token, and the times of the send and the receive
     SequenceNumber   the id in twenty digits, ascending like the ids
 
 Nothing is stored for them, so any process can read those of another. They are no secrets: a receipt
@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 from fairturn.sqs import errors
 
-_SHAPE = Struct(">2sQII")  # 18 bytes: whole groups of base64, so that each handle is unique
-_MARK = b"\xf1\x01"  # ours, first version
-_HANDLE = re.compile(r"[A-Za-z0-9_-]{24}", re.ASCII)
+_SHAPE = Struct(">2sQQQI")  # 30 bytes: whole groups of base64, so that each handle is unique
+_MARK = b"\xf1\x02"  # ours, second version
+_HANDLE = re.compile(r"[A-Za-z0-9_-]{40}", re.ASCII)
 _UUID = re.compile(r"0{8}-0{4}-8([0-9a-f]{3})-8([0-9a-f]{3})-([0-9a-f]{12})", re.ASCII)
 _ID_END = 2**63  # no database allows larger ids
-_DELIVERY_END = 2**31
+_TOKEN_END = 2**53
 _TO_STANDARD = bytes.maketrans(b"-_", b"+/")
 _SHOWN = 1_000  # characters of a bad receipt handle that the error repeats
 
@@ -32,7 +32,8 @@ class Receipt(NamedTuple):
     """The content of a receipt handle."""
 
     id: int
-    delivery: int
+    token: int
+    created: int  # of the message, in microseconds: after a failover its id may be another's
     received: int  # seconds since the epoch
 
 
@@ -56,17 +57,18 @@ def sequence_number(id: int) -> str:
     return f"{id:020d}"
 
 
-def receipt_handle(id: int, delivery: int, received: int) -> str:
-    return urlsafe_b64encode(_SHAPE.pack(_MARK, id, delivery, received)).decode()
+def receipt_handle(receipt: Receipt) -> str:
+    return urlsafe_b64encode(_SHAPE.pack(_MARK, *receipt)).decode()
 
 
 def receipt(handle: str) -> Receipt:
     """Read a receipt handle; an invalid one is refused with ReceiptHandleIsInvalid."""
     if _HANDLE.fullmatch(handle) is not None:
         packed = a2b_base64(handle.encode().translate(_TO_STANDARD))
-        mark, id, delivery, received = _SHAPE.unpack(packed)
-        if mark == _MARK and 0 < id < _ID_END and 0 < delivery < _DELIVERY_END:
-            return Receipt(id, delivery, received)
+        mark, *fields = _SHAPE.unpack(packed)
+        read = Receipt._make(fields)
+        if mark == _MARK and 0 < read.id < _ID_END and 0 < read.token < _TOKEN_END:
+            return read
     raise errors.RECEIPT_HANDLE_IS_INVALID(
         f'The input receipt handle "{handle[:_SHOWN]}" is not a valid receipt handle.'
     )

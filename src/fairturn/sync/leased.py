@@ -28,6 +28,12 @@ class LeasedMessage(Message):
         self._row = row
         self._door = door
 
+    @property
+    def token(self) -> int:
+        """With the id, the lease: ``queue.lease(message.id, message.token)``. No other lease has
+        this token."""
+        return self._row.token
+
     def ack(self) -> None:
         """Done: remove the message (or keep it as done, if the queue has a retention)."""
         self._door._runner.run(receives.one(self._door._core, ACK, self))

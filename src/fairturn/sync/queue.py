@@ -220,10 +220,20 @@ class Queue:
         """Lease up to ``n`` messages, the channels in turn; wait up to ``wait`` seconds for the
         first. ``ack``: messages that are acked in the same call; the result's ``.lost`` has those
         whose lease was lost."""
+        carried, *others = receives.leases_of(ack) or [()]
         args = receives.receive_args(
-            n, lease, version, types, min_priority, max_bytes, permit and permit.id, ack
+            n,
+            lease,
+            version,
+            types,
+            min_priority,
+            max_bytes,
+            permit and permit.id,
+            () if others else carried,
         )
         poll = Poll(args, check.microseconds(wait, "wait"))
+        # Two leases of one message, of which one is lost, do not fit into one statement.
+        lost = (self.ack(ack)).lost if others else None
         grouped = receives.grouped(ack)
         ticket = None
         try:
@@ -244,14 +254,14 @@ class Queue:
                 ticket.leave()
         messages = Messages([LeasedMessage(self, row) for row in received.rows])
         messages.retry_after = poll.retry_after
-        messages.lost = receives.lost_of(ack, poll.lost) if ack else ()
+        messages.lost = receives.lost_of(ack, poll.lost) if lost is None else lost
         return messages
 
-    def lease(self, id: int, delivery: int) -> LeasedMessage:
-        """Return a delivery that is known only by ``message.id`` and ``message.deliveries``, for
-        its verbs: from a receipt, or from another process. No I/O: the verb raises LeaseLost if the
+    def lease(self, id: int, token: int) -> LeasedMessage:
+        """Return a delivery that is known only by ``message.id`` and ``message.token``, for its
+        verbs: from a receipt, or from another process. No I/O: the verb raises LeaseLost if the
         lease is lost."""
-        return LeasedMessage(self, lease_handle.lease_row(id, delivery))
+        return LeasedMessage(self, lease_handle.lease_row(id, token))
 
     # --- the verbs on batches ----------------------------------------------------------------
     def ack(self, messages: Sequence[Message]) -> Acked:

@@ -84,8 +84,8 @@ class Slots:
             delivery = Delivery(worker, task, message, held_permit)
             held_permit.deliveries += 1
             if journal is not None:
-                id, number, attempts = message.id, message.deliveries, message.attempts
-                journal.hold(message.queue, id, number, attempts, delivery.max_attempts)
+                id, token, attempts = message.id, message.token, message.attempts
+                journal.hold(message.queue, id, token, attempts, delivery.max_attempts)
             if not message.ordered or self._is_first(delivery):
                 self.buffer.append(delivery)
         # The others wait behind an ordered message: no worker could start them.

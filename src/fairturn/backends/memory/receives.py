@@ -40,6 +40,7 @@ class Receiving(Verbs, Queues):
             message.state = "l"
             message.attempts += 1
             message.deliveries += 1
+            message.token = args.token
             message.lease_until = now + q.lease_us(message, args.lease_us)
             message.permit = args.permit
             message.begun = 1 if q.policy(channel).ordered else message.begun

@@ -67,6 +67,7 @@ class Message:
     expires_at: int | None
     attempts: int = 0
     deliveries: int = 0
+    token: int = 0  # of its latest lease
     memo: bytes | None = None
     lease_until: int | None = None
     permit: int | None = None
@@ -133,8 +134,9 @@ class Message:
         # fmt: off
         return MessageRow(
             m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, m.priority, m.due_at,
-            m.created_at, m.attempts, m.deliveries, m.memo, m.lease_until, m.json | m.begun << 3,
-            m.recovered, m.group and m.group.name, m.died_in and m.died_in.name, m.first_at,
+            m.created_at, m.attempts, m.deliveries, m.token if m.state == "l" else 0, m.memo,
+            m.lease_until, m.json | m.begun << 3, m.recovered, m.group and m.group.name,
+            m.died_in and m.died_in.name, m.first_at,
         )
         # fmt: on
 
@@ -288,7 +290,6 @@ class State:
     events: list[EventRow] = field(default_factory=list[EventRow])
     schedules: dict[str, ScheduleRow] = field(default_factory=dict[str, ScheduleRow])
     last_id: int = 0  # never decreases: an id used twice would make old leases valid
-    last_permit: int = 0
     last_group: int = 0
     last_event: int = 0
 

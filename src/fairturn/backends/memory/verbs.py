@@ -50,7 +50,7 @@ class Verbs(Core):
         lost: list[int] = []
         for lease in dict.fromkeys(leases):
             message = q.messages.get(lease.id)
-            if message and message.state == "l" and message.deliveries == lease.delivery:
+            if message and message.state == "l" and message.token == lease.token:
                 leased.append(message)
             else:
                 lost.append(lease.id)
@@ -148,12 +148,9 @@ class Verbs(Core):
 
     # --- permits -----------------------------------------------------------------------------
     @op
-    def permit_create(self, name: str, ttl_us: int, now: int | None) -> int:
+    def permit_create(self, id: int, name: str, ttl_us: int, now: int | None) -> None:
         now = self._now(now)
-        self._state.last_permit += 1
-        permit = Permit(self._state.last_permit, name, now, now + ttl_us)
-        self._state.permits[permit.id] = permit
-        return permit.id
+        self._state.permits[id] = Permit(id, name, now, now + ttl_us)
 
     @op
     def permit_extend(self, permit: int, ttl_us: int, now: int | None) -> bool:
@@ -170,7 +167,7 @@ class Verbs(Core):
     @op
     def permits(self, now: int | None) -> list[PermitRow]:
         now = self._now(now)
-        return [
+        rows = (
             PermitRow(
                 permit.id,
                 permit.name,
@@ -180,7 +177,8 @@ class Verbs(Core):
             )
             for permit in self._state.permits.values()
             if self._alive(permit.id, now)
-        ]
+        )
+        return sorted(rows, key=lambda row: (row.created_at, row.name.encode(), row.id))
 
     def _leases(self, permit: int) -> int:
         return sum(m.permit == permit for q in self._by_name() for m in q.select("l"))

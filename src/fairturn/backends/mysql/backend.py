@@ -82,7 +82,7 @@ class MysqlBackend(Groups, Schedules, Remembering, Schema):
         statements = named(path.read_text("utf-8"), prefix)
         self._sql = Catalogue(parse(statements, "%s"))
         self._send_one = self.call("send_one", 18)
-        self._consume = self.call("consume", 6)
+        self._consume = self.call("consume", 7)
 
     def translate(self, code: str, message: str) -> Exception | str | None:
         return faults.translate(code, message, self.prefix)
@@ -163,9 +163,10 @@ class MysqlBackend(Groups, Schedules, Remembering, Schema):
             now=now,
         )
         # Sorted, so that two calls which share messages lock them in one order.
-        acks = lease_list(sorted(set(args.acks))) if args.acks else "[]"
+        acks = lease_list(sorted(args.acks)) if args.acks else "[]"
         place = (in_bytes(consumer.channel), consumer.credit)
-        rows: Rows = yield self._consume, (queue.encode(), args.n, *place, acks, options)
+        params = (queue.encode(), args.n, *place, args.token, acks, options)
+        rows: Rows = yield self._consume, params
         *_, last = rows.pop()
         trailer = ReceiveTrailer(**json.loads(last))
         consumer.channel, consumer.credit = from_hex(trailer.channel), trailer.credit
@@ -177,7 +178,7 @@ class MysqlBackend(Groups, Schedules, Remembering, Schema):
     ) -> Op[Applied]:
         # Sorted, so that two calls which share messages lock them in one order. The caller of
         # extend wants the end of the last lease.
-        leases = list(dict.fromkeys(leases if isinstance(verb, Extend) else sorted(leases)))
+        leases = leases if isinstance(verb, Extend) else sorted(leases)
         payload, options = verb_arguments(verb)
         call = self.call(verb.name, 3 + len(payload))
         wanted = given(**options, strict=int(strict), now=now)
@@ -246,9 +247,8 @@ class MysqlBackend(Groups, Schedules, Remembering, Schema):
         return outcomes
 
     # --- permits -----------------------------------------------------------------------------
-    def permit_create(self, name: str, ttl_us: int, now: int | None) -> Op[int]:
-        [(id,)] = yield self.call("permit_create", 3), (name.encode(), ttl_us, now)
-        return id
+    def permit_create(self, id: int, name: str, ttl_us: int, now: int | None) -> Op[None]:
+        yield self.call("permit_create", 4), (name.encode(), ttl_us, now, id)
 
     def permit_extend(self, permit: int, ttl_us: int, now: int | None) -> Op[bool]:
         [(extended,)] = yield self.call("permit_extend", 3), (permit, ttl_us, now)

@@ -51,7 +51,7 @@ def given(**options: Any) -> str:
 
 
 def lease_list(leases: Sequence[Lease]) -> str:
-    return f"[{','.join([f'[{lease.id},{lease.delivery}]' for lease in leases])}]"
+    return f"[{','.join([f'[{lease.id},{lease.token}]' for lease in leases])}]"
 
 
 def verb_arguments(verb: Verb) -> tuple[tuple[Value, ...], Mapping[str, Value]]:

@@ -74,9 +74,8 @@ class PostgresBackend(Sending, Receiving, Verbs, Insight, Groups, Schedules, Sch
         return [ChannelRow.of(row) for row in rows]
 
     # --- permits -----------------------------------------------------------------------------
-    def permit_create(self, name: str, ttl_us: int, now: int | None) -> Op[int]:
-        [(id,)] = yield self.statements["permit_create"], (name, ttl_us, now)
-        return id
+    def permit_create(self, id: int, name: str, ttl_us: int, now: int | None) -> Op[None]:
+        yield self.statements["permit_create"], (name, ttl_us, now, id)
 
     def permit_extend(self, permit: int, ttl_us: int, now: int | None) -> Op[bool]:
         [(extended,)] = yield self.statements["permit_extend"], (permit, ttl_us, now)

@@ -35,14 +35,11 @@ def or_none(values: Sequence[Any]) -> list[Any] | None:
 
 
 def lease_arrays(leases: Sequence[Lease]) -> tuple[str, str]:
-    """Ids and delivery numbers. Of several deliveries of one message the latest comes first: only
-    that can be its lease."""
+    """The ids and the tokens."""
     if not leases:
         return "{}", "{}"
-    ids, deliveries = zip(*leases, strict=True)
-    if len(set(ids)) < len(ids):
-        ids, deliveries = zip(*sorted(leases, key=lambda lease: -lease.delivery), strict=True)
-    return numbers(ids), numbers(deliveries)
+    ids, tokens = zip(*leases, strict=True)
+    return numbers(ids), numbers(tokens)
 
 
 # How the values of each column of a send are passed: all items in one parameter.

@@ -121,7 +121,8 @@ class Receiving:
         floors: dict[str, int] | None = None
         lone, acks = hints.lone(), lease_arrays(args.acks)
         if args.n == 1 and hints.was_plain and consumer.channel is not None and not hints.useful():
-            params = (queue, args.lease_us, args.permit, consumer.channel, version, *acks)
+            place = (consumer.channel, version)
+            params = (queue, args.lease_us, args.permit, *place, args.token, *acks)
             answer = yield self.statements["receive_next"], params
             if not answer:
                 hints.gave_up()
@@ -143,6 +144,7 @@ class Receiving:
                     channel,
                     version,
                     *place,
+                    args.token,
                     *acks,
                 ),
             )
@@ -199,6 +201,7 @@ class Receiving:
                 since,
                 since,
                 int(not consumer.yours),
+                args.token,
                 now,
             ),
         )

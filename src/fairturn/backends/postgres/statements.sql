@@ -4,7 +4,8 @@
 
 -- fragment: row
 m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at, m.created_at, m.attempts,
-m.deliveries, m.memo, CASE WHEN m.state <> 'h' THEN m.lease_until END, (m.json | (m.begun::int << 3))::smallint, m.recovered::int,
+m.deliveries, CASE WHEN m.state = 'l' THEN m.token ELSE 0 END, m.memo, CASE WHEN m.state <> 'h' THEN m.lease_until END,
+(m.json | (m.begun::int << 3))::smallint, m.recovered::int,
 (SELECT g.name FROM fairturn.group_ g WHERE g.id = m.group_id),
 (SELECT o.name FROM fairturn.queue o WHERE o.id = m.origin), m.first_at, m.state::text, m.result, m.error,
 m.finished_at, m.expires_at, m.max_attempts, m.progress, m.note
@@ -136,54 +137,54 @@ FROM fairturn.send_open(:queue::text, :n::int, :now::bigint)
 
 -- fragment: leased
 r.id, r.channel, r.body, r.headers, r.key, r.version, r.type, r.priority, r.due_at, r.created_at, r.attempts,
-r.deliveries, r.memo, r.lease_until, r.json, r.recovered, r.group_name, r.origin, r.first_at
+r.deliveries, r.token, r.memo, r.lease_until, r.json, r.recovered, r.group_name, r.origin, r.first_at
 
 -- fragment: trailer
 -- As JSON, which is the same for every driver. NULL in the row of a message.
 row_to_json(r.trailer)::text
 
--- name: receive(queue, n, lease, version, types, min_priority, max_bytes, permit, ack_ids, ack_deliveries, channel, credit, versions, hint_channels, hint_ranks, hint_dues, hint_ids, floors, sweep, lease_floor, due_floor, own, now)
+-- name: receive(queue, n, lease, version, types, min_priority, max_bytes, permit, ack_ids, ack_tokens, channel, credit, versions, hint_channels, hint_ranks, hint_dues, hint_ids, floors, sweep, lease_floor, due_floor, own, token, now)
 SELECT {leased}, {trailer} FROM fairturn.receive_rows(:queue::text, :n::int, :lease::bigint, :version::int, :types::text[],
-  :min_priority::int, :max_bytes::bigint, :permit::bigint, :ack_ids::text::bigint[], :ack_deliveries::text::int[],
+  :min_priority::int, :max_bytes::bigint, :permit::bigint, :ack_ids::text::bigint[], :ack_tokens::text::bigint[],
   :channel::text, :credit::int, :versions::text::int[], :hint_channels::text::text[], :hint_ranks::text::int[],
   :hint_dues::text::bigint[], :hint_ids::text::bigint[], :floors::text::jsonb, :sweep::int <> 0,
-  :lease_floor::bigint, :due_floor::bigint, :own::int <> 0, :now::bigint) r
+  :lease_floor::bigint, :due_floor::bigint, :own::int <> 0, :token::bigint, :now::bigint) r
 
--- name: receive_next(queue, lease, permit, after, version, ack_ids, ack_deliveries)
+-- name: receive_next(queue, lease, permit, after, version, token, ack_ids, ack_tokens)
 SELECT {leased}, (r.trailer).entries_read, array_to_string((r.trailer).lost, ',')
 FROM fairturn.receive_next(:queue::text, :lease::bigint, :permit::bigint,
-  :after::text, :version::int, :ack_ids::text::bigint[], :ack_deliveries::text::int[]) r
+  :after::text, :version::int, :token::bigint, :ack_ids::text::bigint[], :ack_tokens::text::bigint[]) r
 
--- name: receive_lone(queue, n, lease, permit, channel, version, rank, due, id, floor, ack_ids, ack_deliveries)
+-- name: receive_lone(queue, n, lease, permit, channel, version, rank, due, id, floor, token, ack_ids, ack_tokens)
 SELECT {leased}, (r.trailer).entries_read, array_to_string((r.trailer).lost, ','), (r.trailer).floors::text
 FROM fairturn.receive_lone(:queue::text, :n::int, :lease::bigint, :permit::bigint, :channel::text,
-  :version::int, :rank::int, :due::bigint, :id::bigint, :floor::bigint, :ack_ids::text::bigint[],
-  :ack_deliveries::text::int[]) r
+  :version::int, :rank::int, :due::bigint, :id::bigint, :floor::bigint, :token::bigint, :ack_ids::text::bigint[],
+  :ack_tokens::text::bigint[]) r
 
--- name: ack(queue, ids, deliveries, strict, now)
-SELECT unnest(fairturn.ack_rows(:queue::text, :ids::text::bigint[], :deliveries::text::int[], :strict::int <> 0, :now::bigint))
+-- name: ack(queue, ids, tokens, strict, now)
+SELECT unnest(fairturn.ack_rows(:queue::text, :ids::text::bigint[], :tokens::text::bigint[], :strict::int <> 0, :now::bigint))
 
--- name: complete(queue, ids, deliveries, result, result_json, strict, now)
-SELECT unnest(fairturn.complete_rows(:queue::text, :ids::text::bigint[], :deliveries::text::int[], :result::bytea,
+-- name: complete(queue, ids, tokens, result, result_json, strict, now)
+SELECT unnest(fairturn.complete_rows(:queue::text, :ids::text::bigint[], :tokens::text::bigint[], :result::bytea,
   :result_json::int, :strict::int <> 0, :now::bigint))
 
--- name: defer(queue, ids, deliveries, due, delay, keep_memo, memo, memo_json, strict, now)
-SELECT unnest(fairturn.defer_rows(:queue::text, :ids::text::bigint[], :deliveries::text::int[], :due::bigint,
+-- name: defer(queue, ids, tokens, due, delay, keep_memo, memo, memo_json, strict, now)
+SELECT unnest(fairturn.defer_rows(:queue::text, :ids::text::bigint[], :tokens::text::bigint[], :due::bigint,
   :delay::bigint, :keep_memo::int <> 0, :memo::bytea, :memo_json::int, :strict::int <> 0, :now::bigint))
 
--- name: fail(queue, ids, deliveries, error, delay, details, reference, kill, strict, now)
-SELECT unnest(fairturn.fail_rows(:queue::text, :ids::text::bigint[], :deliveries::text::int[], :error::text,
+-- name: fail(queue, ids, tokens, error, delay, details, reference, kill, strict, now)
+SELECT unnest(fairturn.fail_rows(:queue::text, :ids::text::bigint[], :tokens::text::bigint[], :error::text,
   :delay::bigint, :details::bytea, :reference::text, :kill::int <> 0, :strict::int <> 0, :now::bigint))
 
--- name: extend(queue, ids, deliveries, lease, exact, strict, now)
+-- name: extend(queue, ids, tokens, lease, exact, strict, now)
 SELECT array_to_string(lost, ','), lease_until FROM fairturn.extend_rows(:queue::text, :ids::text::bigint[],
-  :deliveries::text::int[], :lease::bigint, :exact::int <> 0, :strict::int <> 0, :now::bigint)
+  :tokens::text::bigint[], :lease::bigint, :exact::int <> 0, :strict::int <> 0, :now::bigint)
 
--- name: release(queue, ids, deliveries, strict, now)
-SELECT unnest(fairturn.release_rows(:queue::text, :ids::text::bigint[], :deliveries::text::int[], :strict::int <> 0, :now::bigint))
+-- name: release(queue, ids, tokens, strict, now)
+SELECT unnest(fairturn.release_rows(:queue::text, :ids::text::bigint[], :tokens::text::bigint[], :strict::int <> 0, :now::bigint))
 
--- name: progress(queue, ids, deliveries, progress, note, strict, now)
-SELECT unnest(fairturn.progress_rows(:queue::text, :ids::text::bigint[], :deliveries::text::int[], :progress::int,
+-- name: progress(queue, ids, tokens, progress, note, strict, now)
+SELECT unnest(fairturn.progress_rows(:queue::text, :ids::text::bigint[], :tokens::text::bigint[], :progress::int,
   :note::text, :strict::int <> 0, :now::bigint))
 
 -- name: cancel(queue, id, key, force, now)
@@ -204,8 +205,8 @@ SELECT fairturn.redrive(:queue::text, :to::text, :limit::int, :delay::bigint, :n
 -- name: discard(queue, state, limit, now)
 SELECT fairturn.discard(:queue::text, :state::text, :limit::int, :now::bigint)
 
--- name: permit_create(name, ttl, now)
-SELECT fairturn.permit_create(:name::text, :ttl::bigint, :now::bigint)
+-- name: permit_create(name, ttl, now, id)
+SELECT fairturn.permit_create(:name::text, :ttl::bigint, :now::bigint, :id::bigint)
 
 -- name: permit_extend(permit, ttl, now)
 SELECT fairturn.permit_extend(:permit::bigint, :ttl::bigint, :now::bigint)
@@ -217,7 +218,7 @@ DELETE FROM fairturn.permit WHERE id = :permit::bigint
 SELECT p.id, p.name, p.created_at, p.expires_at,
   (SELECT count(*) FROM fairturn.queue q JOIN fairturn.message m ON m.lane = q.lane
     WHERE m.state = 'l' AND m.permit_id = p.id)
-FROM fairturn.permit p WHERE p.expires_at > fairturn.now_us(:now::bigint) ORDER BY p.id
+FROM fairturn.permit p WHERE p.expires_at > fairturn.now_us(:now::bigint) ORDER BY p.created_at, p.name, p.id
 
 -- name: get(queue, id, key, now)
 -- By id or by key: each branch uses its own index.

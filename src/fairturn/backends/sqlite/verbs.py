@@ -45,8 +45,8 @@ from fairturn.core.errors import LeaseLost
 from fairturn.core.rows import PermitRow
 from fairturn.core.values import MEMO_JSON, RESULT_JSON
 
-# From this many different delivery numbers in one batch on, comparing pairs is cheaper than one
-# statement per number.
+# From this many different tokens in one batch on, comparing pairs is cheaper than one statement per
+# token.
 PAIRS_FROM = 6
 
 
@@ -54,7 +54,6 @@ class Held(NamedTuple):
     """A message whose lease is valid: the columns of leases_of and valid_leases."""
 
     id: int
-    delivery: int
     attempts: int
     max_attempts: int
     group_id: int | None
@@ -85,9 +84,8 @@ class Verbs:
         return Applied(lost, until)
 
     # --- permits ---------------------------------------------------------------------------------
-    def permit_create(self, name: str, ttl_us: int, now: int | None) -> Op[int]:
-        [(id,)] = yield SQL.create_permit, (name, ttl_us, now)
-        return id
+    def permit_create(self, id: int, name: str, ttl_us: int, now: int | None) -> Op[None]:
+        yield SQL.create_permit, (id, name, ttl_us, now)
 
     def permit_extend(self, permit: int, ttl_us: int, now: int | None) -> Op[bool]:
         yield BEGIN
@@ -207,21 +205,21 @@ def acknowledge(
     queue: Queue, leases: Sequence[Lease], counted: Tally, ended: Ended
 ) -> Op[list[int]]:
     """Ack: delete the messages, or keep them as done if the queue has a retention. The lost ids."""
-    numbers = {lease.delivery for lease in leases}
-    if queue.retention_us > 0 or queue.events or len(numbers) >= PAIRS_FROM:
+    tokens = {lease.token for lease in leases}
+    if queue.retention_us > 0 or queue.events or len(tokens) >= PAIRS_FROM:
         valid, lost = yield from _valid(queue, leases)
         yield from _ack(queue, ACK, valid, counted, ended)
         return lost
     missing: set[Lease] = set()
-    for number in numbers:
-        ids = [lease.id for lease in leases if lease.delivery == number]
-        rows: Rows = yield SQL.ack, (ids_of(ids), queue.lane, number)
+    for token in tokens:
+        ids = [lease.id for lease in leases if lease.token == token]
+        rows: Rows = yield SQL.ack, (ids_of(ids), queue.lane, token)
         ended.done([group for _, group in rows if group is not None])
         counted[ACKED] += len(rows)
         if len(rows) < len(ids):
             acked = {id for id, _ in rows}
-            missing.update(Lease(id, number) for id in ids if id not in acked)
-    return [lease.id for lease in dict.fromkeys(leases) if lease in missing] if missing else []
+            missing.update(Lease(id, token) for id in ids if id not in acked)
+    return [lease.id for lease in leases if lease in missing] if missing else []
 
 
 def backoff(queue: Queue, attempts: int) -> int:
@@ -237,25 +235,24 @@ def backoff(queue: Queue, attempts: int) -> int:
 
 def _valid(queue: Queue, leases: Sequence[Lease]) -> Op[tuple[dict[int, Held], list[int]]]:
     """The leases that are valid, by id in the order given; the lost ids."""
-    unique = dict.fromkeys(leases)
     rows: list[Row] = []
-    numbers = {lease.delivery for lease in unique}
-    if len(numbers) >= PAIRS_FROM:
-        pairs = json_of([[lease.id, lease.delivery] for lease in unique])
+    tokens = {lease.token for lease in leases}
+    if len(tokens) >= PAIRS_FROM:
+        pairs = json_of(list(leases))
         rows = yield SQL.valid_leases, (pairs, queue.lane, queue.max_attempts)
     else:
-        for number in numbers:
-            ids = ids_of(lease.id for lease in unique if lease.delivery == number)
-            rows += yield SQL.leases_of, (ids, queue.lane, number, queue.max_attempts)
+        for token in tokens:
+            ids = ids_of(lease.id for lease in leases if lease.token == token)
+            rows += yield SQL.leases_of, (ids, queue.lane, token, queue.max_attempts)
     held = {row.id: row for row in map(Held._make, rows)}
     valid: dict[int, Held] = {}
     lost: list[int] = []
-    for lease in unique:
+    for lease in leases:
         row = held.get(lease.id)
-        if row is not None and row.delivery == lease.delivery:
-            valid[lease.id] = row
-        else:
+        if row is None:
             lost.append(lease.id)
+        else:
+            valid[lease.id] = row
     return valid, lost
 
 

@@ -1,7 +1,7 @@
 """``fairturn receive`` and ``fairturn lease …``: work on messages from the command line.
 
-A lease is the pair (message id, delivery number). Whoever has both may finish the delivery; an old
-pair changes nothing and says that the lease is lost.
+A lease is the pair (message id, token). Whoever has both may finish the delivery; an old pair
+changes nothing and says that the lease is lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from fairturn import internal
 from fairturn.cli import parsing, show
-from fairturn.cli.arguments import At, Context, Delay, Delivery, Id, Number, QueueName, Reference
+from fairturn.cli.arguments import At, Context, Delay, Id, Number, QueueName, Reference, Token
 from fairturn.cli.errors import CommandError
 from fairturn.cli.parsing import Duration, Fraction
 from fairturn.cli.session import Session, clean
@@ -74,7 +74,7 @@ def receive(
         until = show.clock(min(m.lease_until for m in messages if m.lease_until is not None))
         session.note(
             f"leased until {until}. When the work is done: "
-            f"{session.command('lease', 'ack', queue, first.id, first.deliveries)}"
+            f"{session.command('lease', 'ack', queue, first.id, first.token)}"
         )
 
 
@@ -86,7 +86,7 @@ def _print_message(session: Session, message: LeasedMessage) -> None:
         parts.append(f"attempt {message.attempts}{', recovered' if message.recovered else ''}")
     line = Text.assemble(
         ("message ", "dim"), (str(message.id), "bold"),
-        (" delivery ", "dim"), (str(message.deliveries), "bold"),
+        (" token ", "dim"), (str(message.token), "bold"),
     )  # fmt: skip
     if parts:
         line.append(clean("  " + ", ".join(parts)), style="dim")
@@ -99,37 +99,37 @@ def _print_message(session: Session, message: LeasedMessage) -> None:
 
 
 # --- the verbs ----------------------------------------------------------------------------------
-def _lease(session: Session, queue: str, id: int, delivery: int) -> LeasedMessage:
-    """The lease with nothing of the message but its id and delivery: all a verb needs. It may be a
+def _lease(session: Session, queue: str, id: int, token: int) -> LeasedMessage:
+    """The lease with nothing of the message but its id and token: all a verb needs. It may be a
     member of a group: the verb has to look whether a group is complete."""
     target = session.queue(queue)
     internal.expect_groups(target)
-    return target.lease(id, delivery)
+    return target.lease(id, token)
 
 
 def _report(
-    session: Session, done: str, queue: str, id: int, delivery: int, then: str = "", **more: Any
+    session: Session, done: str, queue: str, id: int, token: int, then: str = "", **more: Any
 ) -> None:
     """Print what a verb did; ``then`` is only for people, ``more`` only for --json."""
-    facts = {"queue": queue, "id": id, "delivery": delivery, "done": done, **more}
+    facts = {"queue": queue, "id": id, "token": token, "done": done, **more}
     session.done(f"message {id}: {done}{then}", **facts)
 
 
 @lease.command
-def ack(queue: QueueName, id: Id, delivery: Delivery, /, *, session: Context) -> None:
+def ack(queue: QueueName, id: Id, token: Token, /, *, session: Context) -> None:
     """Remove the message: its work is done.
 
     Example: fairturn lease ack emails 42 1
     """
-    _lease(session, queue, id, delivery).ack()
-    _report(session, "acked", queue, id, delivery)
+    _lease(session, queue, id, token).ack()
+    _report(session, "acked", queue, id, token)
 
 
 @lease.command
 def complete(
     queue: QueueName,
     id: Id,
-    delivery: Delivery,
+    token: Token,
     result: str | None = None,
     /,
     *,
@@ -143,15 +143,15 @@ def complete(
         result: The result: JSON if it parses as JSON, else a string.
     """
     value = None if result is None else parsing.body(result)
-    _lease(session, queue, id, delivery).complete(value)
-    _report(session, "completed", queue, id, delivery)
+    _lease(session, queue, id, token).complete(value)
+    _report(session, "completed", queue, id, token)
 
 
 @lease.command
 def fail(
     queue: QueueName,
     id: Id,
-    delivery: Delivery,
+    token: Token,
     error: str = "failed",
     /,
     *,
@@ -167,14 +167,12 @@ def fail(
         error: What went wrong.
         delay: Retry it after this time. Default the queue's backoff.
     """
-    _lease(session, queue, id, delivery).fail(error, delay=delay, reference=reference)
-    then, facts = _after_failure(session, queue, id, delivery)
-    _report(session, "failed", queue, id, delivery, then=f"; {then}", **facts)
+    _lease(session, queue, id, token).fail(error, delay=delay, reference=reference)
+    then, facts = _after_failure(session, queue, id)
+    _report(session, "failed", queue, id, token, then=f"; {then}", **facts)
 
 
-def _after_failure(
-    session: Session, queue: str, id: int, delivery: int
-) -> tuple[str, dict[str, Any]]:
+def _after_failure(session: Session, queue: str, id: int) -> tuple[str, dict[str, Any]]:
     """Return the present state of a message that failed, as text and as facts."""
     target = session.queue(queue)
     found = target.get(id=id)
@@ -193,7 +191,7 @@ def _after_failure(
     if found.state == "dead":
         look = session.command("dead", "list", queue)
         return f"no attempts are left: it is dead. See: {look}", facts
-    if found.deliveries > delivery:
+    if found.state == "leased":
         return "it was delivered again already", facts
     facts["retry_at"] = show.iso(found.due_at)
     if found.state == "scheduled":
@@ -206,7 +204,7 @@ def _after_failure(
 def kill(
     queue: QueueName,
     id: Id,
-    delivery: Delivery,
+    token: Token,
     error: str = "killed",
     /,
     *,
@@ -220,15 +218,15 @@ def kill(
     Args:
         error: Why it can never succeed.
     """
-    _lease(session, queue, id, delivery).kill(error, reference=reference)
-    _report(session, "killed", queue, id, delivery)
+    _lease(session, queue, id, token).kill(error, reference=reference)
+    _report(session, "killed", queue, id, token)
 
 
 @lease.command
 def defer(
     queue: QueueName,
     id: Id,
-    delivery: Delivery,
+    token: Token,
     /,
     *,
     delay: Delay = None,
@@ -244,15 +242,15 @@ def defer(
         memo: A value to store for the next delivery: JSON if it parses, else a string.
     """
     saved = KEEP if memo is None else parsing.body(memo)
-    _lease(session, queue, id, delivery).defer(delay, at=at, memo=saved)
-    _report(session, "deferred", queue, id, delivery)
+    _lease(session, queue, id, token).defer(delay, at=at, memo=saved)
+    _report(session, "deferred", queue, id, token)
 
 
 @lease.command
 def extend(
     queue: QueueName,
     id: Id,
-    delivery: Delivery,
+    token: Token,
     lease: Duration | None = None,
     /,
     *,
@@ -265,18 +263,18 @@ def extend(
     Args:
         lease: The lease ends this long after now. Default the queue's lease.
     """
-    message = _lease(session, queue, id, delivery)
+    message = _lease(session, queue, id, token)
     message.extend(lease)
     until = message.lease_until
     done = f"leased until {show.clock(until)}"
-    _report(session, done, queue, id, delivery, lease_until=show.iso(until))
+    _report(session, done, queue, id, token, lease_until=show.iso(until))
 
 
 @lease.command
 def progress(
     queue: QueueName,
     id: Id,
-    delivery: Delivery,
+    token: Token,
     value: Fraction | None = None,
     /,
     *,
@@ -293,16 +291,16 @@ def progress(
     """
     if value is None and note is None:
         raise CommandError("give the progress, such as 40%, or a --note")
-    _lease(session, queue, id, delivery).progress(value, note=note)
+    _lease(session, queue, id, token).progress(value, note=note)
     done = show.progress(value, note)
-    _report(session, done, queue, id, delivery, progress=value, note=note)
+    _report(session, done, queue, id, token, progress=value, note=note)
 
 
 @lease.command
-def release(queue: QueueName, id: Id, delivery: Delivery, /, *, session: Context) -> None:
+def release(queue: QueueName, id: Id, token: Token, /, *, session: Context) -> None:
     """Give the message back without having worked on it; the attempt does not count.
 
     Example: fairturn lease release emails 42 1
     """
-    _lease(session, queue, id, delivery).release()
-    _report(session, "released", queue, id, delivery)
+    _lease(session, queue, id, token).release()
+    _report(session, "released", queue, id, token)

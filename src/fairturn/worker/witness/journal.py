@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 RECORDS = 1 << 15  # further messages have no record; their leases expire, as without a journal
-# state, number of the queue, attempts, max_attempts, id, delivery
+# state, number of the queue, attempts, max_attempts, id, token
 _LAYOUT = struct.Struct("<BxHII4xqq")
 SIZE = RECORDS * _LAYOUT.size
 
@@ -31,7 +31,7 @@ class Record(NamedTuple):
     attempts: int
     max_attempts: int  # 0: no limit
     id: int
-    delivery: int
+    token: int
 
 
 class Journal:
@@ -43,14 +43,14 @@ class Journal:
         self._free = list(range(0, SIZE, _LAYOUT.size))
         self._at: dict[int, int] = {}  # positions of the records, by the message's id
 
-    def hold(self, queue: str, id: int, delivery: int, attempts: int, max_attempts: int) -> None:
+    def hold(self, queue: str, id: int, token: int, attempts: int, max_attempts: int) -> None:
         at = self._at.get(id)
         if at is None:
             if not self._free:
                 return
             at = self._at[id] = self._free.pop()
         number = self._numbers[queue]
-        _LAYOUT.pack_into(self._map, at, HELD, number, attempts, max_attempts, id, delivery)
+        _LAYOUT.pack_into(self._map, at, HELD, number, attempts, max_attempts, id, token)
 
     def mark(self, id: int, state: int) -> None:
         at = self._at.get(id)

@@ -124,7 +124,7 @@ def settle(db: Database, queues: Sequence[str], found: Sequence[Record]) -> str:
         queue = db.queue(name)
         try:
             acked = [r for r in mine if r.state == journal.DONE]
-            done += queue.ack([queue.lease(r.id, r.delivery) for r in acked]).acked
+            done += queue.ack([queue.lease(r.id, r.token) for r in acked]).acked
             to_release = [r for r in mine if r.state in (journal.HELD, journal.OWN_PROCESS)]
             for record in ran:
                 if record.queue != number:
@@ -134,7 +134,7 @@ def settle(db: Database, queues: Sequence[str], found: Sequence[Record]) -> str:
                     to_release.append(record)
                 else:
                     failed += _fail(queue, record, len(ran))
-            released += queue.release([queue.lease(r.id, r.delivery) for r in to_release]).acked
+            released += queue.release([queue.lease(r.id, r.token) for r in to_release]).acked
         except QueueNotFound:
             pass  # the queue was dropped with its messages
     return f"{failed} running messages failed, {released} were released, {done} were acked"
@@ -150,7 +150,7 @@ def _is_suspect(record: Record, ran: Sequence[Record]) -> bool:
 def _fail(queue: Queue, record: Record, ran: int) -> int:
     others = f", with {ran - 1} others" if ran > 1 else ""
     error = f"{DIED}: the worker's process ended while the message ran there{others}"
-    lease = [queue.lease(record.id, record.delivery)]
+    lease = [queue.lease(record.id, record.token)]
     if 0 < record.max_attempts <= record.attempts:
         return queue.kill(lease, error).acked
     return queue.fail(lease, error, delay=0).acked

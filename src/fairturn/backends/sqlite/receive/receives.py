@@ -224,7 +224,7 @@ def _lease(
     counted[DELIVERED] += len(ids)
     rows: Rows = yield (
         SQL.lease,
-        (ids_of(ids), queue.now, args.lease_us, queue.lease_us, args.permit),
+        (ids_of(ids), queue.now, args.lease_us, queue.lease_us, args.permit, args.token),
     )
     yield from tell_leased(queue, ids)
     if len(rows) == 1:

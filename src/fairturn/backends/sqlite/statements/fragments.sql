@@ -7,7 +7,7 @@
 
 -- fragment: row
 id, channel, body, headers, key, version, type, -rank, due_at, created_at, attempts, deliveries,
-memo, lease_until, json | (begun << 3), recovered,
+CASE WHEN state = 'l' THEN token ELSE 0 END, memo, lease_until, json | (begun << 3), recovered,
 CASE WHEN group_id IS NOT NULL THEN (SELECT g.name FROM fairturn_group g WHERE g.id = group_id) END,
 CASE WHEN origin IS NOT NULL THEN (SELECT o.name FROM fairturn_queue o WHERE o.id = origin) END, first_at
 

@@ -124,8 +124,8 @@ SELECT id, length(body) FROM fairturn_message WHERE id IN (SELECT value FROM jso
 -- name: begin_runs(ids)
 UPDATE fairturn_message SET begun = 1 WHERE id IN (SELECT value FROM json_each(:ids))
 
--- name: lease(ids, now, lease_us, queue_lease_us, permit)
-UPDATE fairturn_message SET state = 'l', attempts = attempts + 1, deliveries = deliveries + 1,
+-- name: lease(ids, now, lease_us, queue_lease_us, permit, token)
+UPDATE fairturn_message SET state = 'l', attempts = attempts + 1, deliveries = deliveries + 1, token = :token,
     lease_until = :now + coalesce(:lease_us, lease_us, :queue_lease_us), permit_id = :permit,
     progress = NULL, note = NULL, first_at = coalesce(first_at, :now)
 WHERE id IN (SELECT value FROM json_each(:ids))

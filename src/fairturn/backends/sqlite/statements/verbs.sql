@@ -1,26 +1,26 @@
 -- The verbs (§5, §13.1), and permits (§6).
 
--- name: ack(ids, lane, delivery)
--- By primary key, if the delivery is the message's latest. The plus signs keep SQLite from reading all
--- leases of the queue instead. One delivery number at a time: a batch has one or two, and this is a fifth
--- faster than comparing pairs.
+-- name: ack(ids, lane, token)
+-- By primary key, if the token is that of the message's latest lease. The plus signs keep SQLite from
+-- reading all leases of the queue instead. One token at a time: a batch has few, and this is a fifth faster
+-- than comparing pairs.
 DELETE FROM fairturn_message
 WHERE id IN (SELECT value FROM json_each(:ids))
-  AND deliveries = :delivery AND +lane = :lane AND +state = 'l'
+  AND token = :token AND +lane = :lane AND +state = 'l'
 RETURNING id, group_id
 
--- name: leases_of(ids, lane, delivery, queue_attempts)
--- The valid ones of these leases, which have one delivery number, with the columns that the verbs need.
-SELECT id, deliveries, attempts, coalesce(max_attempts, :queue_attempts), group_id
+-- name: leases_of(ids, lane, token, queue_attempts)
+-- The valid ones of these leases, which have one token, with the columns that the verbs need.
+SELECT id, attempts, coalesce(max_attempts, :queue_attempts), group_id
 FROM fairturn_message
 WHERE id IN (SELECT value FROM json_each(:ids))
-  AND deliveries = :delivery AND +lane = :lane AND +state = 'l'
+  AND token = :token AND +lane = :lane AND +state = 'l'
 
 -- name: valid_leases(leases, lane, queue_attempts)
--- The same for pairs [id, delivery].
-SELECT id, deliveries, attempts, coalesce(max_attempts, :queue_attempts), group_id
+-- The same for pairs [id, token].
+SELECT id, attempts, coalesce(max_attempts, :queue_attempts), group_id
 FROM fairturn_message
-WHERE (id, deliveries) IN (
+WHERE (id, token) IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:leases))
   AND +lane = :lane AND +state = 'l'
 
@@ -97,10 +97,9 @@ WHERE id IN (SELECT value FROM json_each(:ids))
 UPDATE fairturn_message SET progress = coalesce(:progress, progress), note = coalesce(:note, note)
 WHERE id IN (SELECT value FROM json_each(:ids))
 
--- name: create_permit(name, ttl_us, now)
-INSERT INTO fairturn_permit (name, created_at, expires_at)
-SELECT :name, t.now, t.now + :ttl_us FROM (SELECT coalesce(:now, fairturn_now_ns() / 1000) AS now) t
-RETURNING id
+-- name: create_permit(id, name, ttl_us, now)
+INSERT INTO fairturn_permit (id, name, created_at, expires_at)
+SELECT :id, :name, t.now, t.now + :ttl_us FROM (SELECT coalesce(:now, fairturn_now_ns() / 1000) AS now) t
 
 -- name: live_permit(id, now)
 SELECT 1 FROM fairturn_permit WHERE id = :id AND expires_at > :now
@@ -118,4 +117,4 @@ FROM fairturn_permit p LEFT JOIN (
     SELECT m.permit_id, count(*) AS leases
       FROM fairturn_queue q CROSS JOIN fairturn_message m ON m.lane = q.lane AND m.state = 'l'
      WHERE m.permit_id IS NOT NULL GROUP BY m.permit_id) l ON l.permit_id = p.id
-WHERE p.expires_at > :now ORDER BY p.id
+WHERE p.expires_at > :now ORDER BY p.created_at, p.name, p.id

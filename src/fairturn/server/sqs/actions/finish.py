@@ -11,6 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fairturn.core.message import Message
+from fairturn.operations.receives import row_of
 from fairturn.server.sqs.queue_cache import QueueInfo
 from fairturn.server.sqs.request import SqsRequest
 from fairturn.sqs import checks, errors, limits, receipt_handles
@@ -105,9 +107,18 @@ async def _delete(
 
 async def _delete_old(queue: AsyncQueue, receipt: Receipt) -> None:
     """Delete a message by the handle of an older delivery, if the message still exists."""
-    message = await queue.get(id=receipt.id)
+    message = await _message_of(queue, receipt)
     if message is not None and message.state != "done":
         await queue.cancel(id=receipt.id, force=True)
+
+
+async def _message_of(queue: AsyncQueue, receipt: Receipt) -> Message | None:
+    """Return the message of an older delivery. After a failover or a restore another message may
+    have its id; that one was created at another time."""
+    message = await queue.get(id=receipt.id)
+    if message is None or row_of(message).created_at != receipt.created:
+        return None
+    return message
 
 
 async def _delete_fifo(
@@ -142,7 +153,7 @@ async def _live(
         until = message.lease_until
         found[receipt] = (
             message.state == "leased"
-            and message.deliveries == receipt.delivery
+            and message.token == receipt.token
             and until is not None
             and until.timestamp() > now
         )
@@ -200,16 +211,16 @@ async def _change(
 
 async def _extend(queue: AsyncQueue, receipts: set[Receipt], seconds: int) -> set[Receipt]:
     """Set the visibility of these deliveries; return those that are still the latest."""
-    leases = [queue.lease(receipt.id, receipt.delivery) for receipt in receipts]
+    leases = [queue.lease(receipt.id, receipt.token) for receipt in receipts]
     extended = await queue.extend(leases, seconds, exact=True)
-    lost = {(message.id, message.deliveries) for message in extended.lost}
-    return {receipt for receipt in receipts if (receipt.id, receipt.delivery) not in lost}
+    lost = {(message.id, message.token) for message in extended.lost}
+    return {receipt for receipt in receipts if (receipt.id, receipt.token) not in lost}
 
 
 async def _change_old(queue: AsyncQueue, receipt: Receipt, seconds: int) -> bool:
     """Change a message by the handle of an older delivery: the latest delivery is changed."""
-    message = await queue.get(id=receipt.id)
-    if message is None or message.state != "leased":
+    message = await _message_of(queue, receipt)
+    if message is None or message.token is None:
         return False
-    latest = receipt._replace(delivery=message.deliveries)
+    latest = receipt._replace(token=message.token)
     return bool(await _extend(queue, {latest}, seconds))

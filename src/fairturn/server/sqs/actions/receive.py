@@ -100,10 +100,11 @@ class _View:
 
     def shown(self, message: Message) -> dict[str, Any]:
         row = row_of(message)
+        receipt = receipt_handles.Receipt(row.id, row.token, row.created_at, self.received)
         body = bodies.shown(row.body, message.is_json)
         shown: dict[str, Any] = {
             "MessageId": receipt_handles.message_id(row.id),
-            "ReceiptHandle": receipt_handles.receipt_handle(row.id, row.deliveries, self.received),
+            "ReceiptHandle": receipt_handles.receipt_handle(receipt),
             "MD5OfBody": md5.of_body(body),
             "Body": body,
         }

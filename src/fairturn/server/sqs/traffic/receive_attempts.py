@@ -17,7 +17,7 @@ from fairturn.operations.receives import row_of
 
 KEEP = 300  # seconds
 
-# Remembered for each message: its id, its delivery, and until when it is invisible.
+# Remembered for each message: its id, its token, and until when it is invisible.
 _Given = tuple[int, int, int | None]
 
 
@@ -41,11 +41,11 @@ async def repeated(queue: AsyncQueue, attempt: str, lease: float) -> Answer:
     remembered: dict[str, Any] | None = await queue.recall(_name(attempt))
     if remembered is None:
         return NOTHING
-    given: list[_Given] = [(id, delivery, until) for id, delivery, until in remembered["given"]]
+    given: list[_Given] = [(id, token, until) for id, token, until in remembered["given"]]
     messages = await _get(queue, given)
     if [_given(message) for message in messages if message.state == "leased"] != given:
         return NOTHING
-    leases = [queue.lease(id, delivery) for id, delivery, _ in given]
+    leases = [queue.lease(id, token) for id, token, _ in given]
     extended = await queue.extend(leases, lease, exact=True)
     if extended.lost:
         return NOTHING
@@ -61,7 +61,7 @@ async def _get(queue: AsyncQueue, given: Sequence[_Given]) -> list[Message]:
 
 def _given(message: Message) -> _Given:
     row = row_of(message)
-    return row.id, row.deliveries, row.lease_until
+    return row.id, row.token, row.lease_until
 
 
 def _name(attempt: str) -> str:

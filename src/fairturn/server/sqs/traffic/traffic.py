@@ -142,6 +142,6 @@ class Traffic:
 
     async def _delete(self, queue: str, receipts: Sequence[Receipt]) -> list[bool]:
         handle = self._queue(queue)
-        acked = await handle.ack([handle.lease(one.id, one.delivery) for one in receipts])
-        lost = {(message.id, message.deliveries) for message in acked.lost}
-        return [(one.id, one.delivery) not in lost for one in receipts]
+        acked = await handle.ack([handle.lease(one.id, one.token) for one in receipts])
+        lost = {(message.id, message.token) for message in acked.lost}
+        return [(one.id, one.token) not in lost for one in receipts]

@@ -89,7 +89,7 @@ CREATE PROCEDURE fairturn_messages_(
 )
 BEGIN
   SELECT m.id, m.channel, m.body, m.headers, m.`key`, m.version, m.type, -m.`rank` AS priority,
-         m.due_at, m.created_at, m.attempts, m.deliveries, m.memo,
+         m.due_at, m.created_at, m.attempts, m.deliveries, IF(m.state = 'l', m.token, 0) AS token, m.memo,
          IF(m.state = 'l', m.wake_at, NULL) AS lease_until, m.json | m.begun << 3 AS json, m.recovered,
          (SELECT g.name FROM fairturn_group g WHERE g.id = m.group_id) AS `group`,
          (SELECT o.name FROM fairturn_queue o WHERE o.id = m.died_in) AS origin,
@@ -390,7 +390,7 @@ BEGIN
       SELECT m.permit, COUNT(*) AS leases FROM fairturn_queue q
         STRAIGHT_JOIN fairturn_message m FORCE INDEX (wake) ON m.lane = q.lane AND m.state = 'l'
        WHERE m.permit > 0 GROUP BY m.permit) l ON l.permit = p.id
-   WHERE p.expires_at > v_now ORDER BY p.id;
+   WHERE p.expires_at > v_now ORDER BY p.created_at, p.name, p.id;
 END //
 
 DELIMITER ;

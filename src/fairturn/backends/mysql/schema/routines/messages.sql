@@ -255,12 +255,25 @@ BEGIN
   END WHILE;
 END //
 
-CREATE PROCEDURE fairturn_permit_create(IN p_name VARBINARY(255), IN p_ttl_us BIGINT, IN p_now BIGINT)
+-- A number that nobody has had before, of 52 bits, so that every reader of JSON keeps it exactly: the token of
+-- a lease, or the id of a permit. RAND() alone would repeat itself, and RANDOM_BYTES() is too new.
+CREATE PROCEDURE fairturn_new_token_(OUT p_token BIGINT)
+BEGIN
+  SET p_token = 1 + CONV(LEFT(SHA2(CONCAT(UUID(), RAND(), CONNECTION_ID()), 256), 13), 16, 10);
+END //
+
+-- p_id NULL: a new one.
+CREATE PROCEDURE fairturn_permit_create(
+  IN p_name VARBINARY(255), IN p_ttl_us BIGINT, IN p_now BIGINT, IN p_id BIGINT
+)
 BEGIN
   DECLARE v_now BIGINT
     DEFAULT COALESCE(p_now, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)));
-  INSERT INTO fairturn_permit (name, created_at, expires_at) VALUES (p_name, v_now, v_now + p_ttl_us);
-  SELECT LAST_INSERT_ID() AS id;
+  DECLARE v_id BIGINT DEFAULT p_id;
+  IF v_id IS NULL THEN CALL fairturn_new_token_(v_id); END IF;
+  INSERT INTO fairturn_permit (id, name, created_at, expires_at)
+    VALUES (v_id, p_name, v_now, v_now + p_ttl_us);
+  SELECT v_id AS id;
 END //
 
 -- 1 if the permit is alive. An expired permit is never extended.

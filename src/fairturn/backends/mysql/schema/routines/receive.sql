@@ -24,7 +24,7 @@ CREATE PROCEDURE fairturn_receive_(
   IN p_queue VARBINARY(1024), IN p_n INT, INOUT p_channel VARBINARY(255), INOUT p_credit INT,
   IN p_acks LONGTEXT CHARACTER SET ascii, IN p_lease BIGINT, IN p_version INT,
   IN p_types LONGTEXT CHARACTER SET ascii, IN p_min_priority INT, IN p_max_bytes BIGINT,
-  IN p_permit BIGINT, IN p_now BIGINT, IN p_own TINYINT,
+  IN p_permit BIGINT, IN p_token BIGINT, IN p_now BIGINT, IN p_own TINYINT,
   OUT p_ids LONGTEXT CHARACTER SET ascii, OUT p_lost LONGTEXT CHARACTER SET ascii,
   OUT p_retry BIGINT
 )
@@ -144,7 +144,8 @@ BEGIN
     SET @fairturn_sql = CONCAT('UPDATE fairturn_message FORCE INDEX (PRIMARY) SET state = ''l'',',
       ' wake_at = ', v_now, ' + ',
       COALESCE(p_lease, CONCAT('COALESCE(lease_us, ', v_lease, ')')), ', permit = ',
-      COALESCE(p_permit, 0), ', attempts = attempts + 1, deliveries = deliveries + 1,',
+      COALESCE(p_permit, 0), ', token = ', p_token,
+      ', attempts = attempts + 1, deliveries = deliveries + 1,',
       ' progress = NULL, note = NULL, first_at = IF(first_at = 0, ', v_now, ', first_at)',
       IF(v_ordered = '', '', CONCAT(', begun = IF(channel IN (', v_ordered, '), 1, begun)')),
       ' WHERE id IN (', p_ids, ')');
@@ -218,10 +219,11 @@ END //
 -- The library's receive. One result set: the messages in order (MessageRow in core/rows.py), then a row that
 -- has only the trailer. This is JSON: the position in the round (channel in hex, credit), the lost acks, and,
 -- if there is no message, when to try again.
--- Options: lease_us, version, types (hex), min_priority, max_bytes, permit, now.
+-- p_token: of the leases that it takes. Options: lease_us, version, types (hex), min_priority, max_bytes,
+-- permit, now.
 CREATE PROCEDURE fairturn_consume(
   IN p_queue VARBINARY(1024), IN p_n INT, IN p_channel VARBINARY(255), IN p_credit INT,
-  IN p_acks LONGTEXT CHARACTER SET ascii, IN p_options LONGTEXT CHARACTER SET ascii
+  IN p_token BIGINT, IN p_acks LONGTEXT CHARACTER SET ascii, IN p_options LONGTEXT CHARACTER SET ascii
 )
 BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
@@ -243,9 +245,9 @@ BEGIN
         v_permit = JSON_VALUE(p_options, '$.permit'), v_now = JSON_VALUE(p_options, '$.now');
   END IF;
   CALL fairturn_receive_(p_queue, p_n, p_channel, p_credit, p_acks, v_lease, v_version, v_types,
-    v_min_priority, v_max_bytes, v_permit, v_now, v_own, v_ids, v_lost, v_retry);
+    v_min_priority, v_max_bytes, v_permit, p_token, v_now, v_own, v_ids, v_lost, v_retry);
   SELECT m.id, m.channel, m.body, m.headers, m.`key`, m.version, m.type, -m.`rank` AS priority,
-         m.due_at, m.created_at, m.attempts, m.deliveries, m.memo, m.wake_at AS lease_until,
+         m.due_at, m.created_at, m.attempts, m.deliveries, m.token, m.memo, m.wake_at AS lease_until,
          m.json | m.begun << 3 AS json, m.recovered, g.name AS `group`, o.name AS origin,
          NULLIF(m.first_at, 0) AS first_at,
          -- Without the casts MariaDB takes the variables for strings.
@@ -261,7 +263,7 @@ BEGIN
 END //
 
 -- CALL fairturn_receive('emails', 10, '{"lease": 30, "version": 2, "types": ["a"], "min_priority": 1,
--- "max_bytes": 100000, "permit": 7, "acks": [[1, 1]]}'): the messages. The round goes on where the last
+-- "max_bytes": 100000, "permit": 7, "acks": [[id, token]]}'): the messages. The round goes on where the last
 -- caller stopped: the position is in fairturn_cursor. If another session has locked it, it is only read.
 -- @fairturn_retry_after: without a message, the microseconds until the next try makes sense (0: now, NULL: no
 -- message is expected). @fairturn_lost: the ids of the lost acks.
@@ -275,7 +277,7 @@ BEGIN
   DECLARE v_ids, v_lost, v_types LONGTEXT CHARACTER SET ascii DEFAULT NULL;
   DECLARE v_channel VARBINARY(255) DEFAULT NULL;
   DECLARE v_credit, v_queue_id, v_closed INT DEFAULT NULL;
-  DECLARE v_retry BIGINT;
+  DECLARE v_retry, v_token BIGINT;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
     CALL fairturn_undo_(v_own);
@@ -308,11 +310,12 @@ BEGIN
     SELECT channel, credit INTO v_channel, v_credit FROM fairturn_cursor WHERE queue_id = v_queue_id;
   END IF;
   SET v_credit = COALESCE(v_credit, 0);
+  CALL fairturn_new_token_(v_token);
   CALL fairturn_receive_(p_queue, p_n, v_channel, v_credit,
     COALESCE(JSON_EXTRACT(v_options, '$.acks'), '[]'),
     ROUND(JSON_VALUE(v_options, '$.lease') * 1000000), JSON_VALUE(v_options, '$.version'), v_types,
     JSON_VALUE(v_options, '$.min_priority'), JSON_VALUE(v_options, '$.max_bytes'),
-    JSON_VALUE(v_options, '$.permit'), JSON_VALUE(v_options, '$.now'), v_own * 2, v_ids, v_lost, v_retry);
+    JSON_VALUE(v_options, '$.permit'), v_token, JSON_VALUE(v_options, '$.now'), v_own * 2, v_ids, v_lost, v_retry);
   IF v_row THEN
     UPDATE fairturn_cursor SET channel = v_channel, credit = v_credit WHERE queue_id = v_queue_id;
   END IF;
@@ -320,7 +323,7 @@ BEGIN
   SELECT m.id, CONVERT(m.channel USING utf8mb4) AS channel, m.body,
          CONVERT(m.headers USING utf8mb4) AS headers, CONVERT(m.`key` USING utf8mb4) AS `key`,
          m.version, CONVERT(m.type USING utf8mb4) AS type, -m.`rank` AS priority, m.due_at,
-         m.created_at, m.attempts, m.deliveries, m.memo, m.wake_at AS lease_until, m.json | m.begun << 3 AS json, m.recovered,
+         m.created_at, m.attempts, m.deliveries, m.token, m.memo, m.wake_at AS lease_until, m.json | m.begun << 3 AS json, m.recovered,
          CONVERT(g.name USING utf8mb4) AS `group`,
          CONVERT(o.name USING utf8mb4) AS origin, NULLIF(m.first_at, 0) AS first_at
     FROM JSON_TABLE(CONCAT('[', COALESCE(v_ids, ''), ']'), '$[*]'

@@ -1,6 +1,6 @@
 -- The verbs of a lease (docs/semantics.md, 5).
 --
--- Leases are JSON: [[id, delivery], …]. A verb changes the messages whose lease is valid. It returns one
+-- Leases are JSON: [[id, token], …], each id once. A verb changes the messages whose lease is valid. It returns one
 -- row with the ids of the lost leases. With {"strict": 1} a lost lease is an error, and nothing changes.
 -- Messages are found by primary key only. Every verb takes the option `now`.
 
@@ -15,17 +15,17 @@ CREATE PROCEDURE fairturn_match_(
 BEGIN
   SELECT GROUP_CONCAT(id), COUNT(*), COUNT(group_id) INTO p_ids, p_count, p_grouped FROM (
     SELECT m.id, m.group_id FROM JSON_TABLE(p_leases, '$[*]' COLUMNS (
-             id BIGINT PATH '$[0]', delivery INT PATH '$[1]')) j
+             id BIGINT PATH '$[0]', token BIGINT PATH '$[1]')) j
       STRAIGHT_JOIN fairturn_message m FORCE INDEX (PRIMARY) ON m.id = j.id
-     WHERE m.lane = p_lane AND m.state = 'l' AND m.deliveries = j.delivery
+     WHERE m.lane = p_lane AND m.state = 'l' AND m.token = j.token
      GROUP BY m.id FOR UPDATE) valid;
   SET p_lost = '[]';
   IF p_count < JSON_LENGTH(p_leases) THEN
     SELECT CONCAT('[', COALESCE(GROUP_CONCAT(DISTINCT j.id ORDER BY j.id), ''), ']') INTO p_lost
       FROM JSON_TABLE(p_leases, '$[*]' COLUMNS (
-             id BIGINT PATH '$[0]', delivery INT PATH '$[1]')) j
+             id BIGINT PATH '$[0]', token BIGINT PATH '$[1]')) j
       LEFT JOIN fairturn_message m FORCE INDEX (PRIMARY)
-             ON m.id = j.id AND m.lane = p_lane AND m.state = 'l' AND m.deliveries = j.delivery
+             ON m.id = j.id AND m.lane = p_lane AND m.state = 'l' AND m.token = j.token
      WHERE m.id IS NULL;
   END IF;
 END //
@@ -56,9 +56,9 @@ ack: BEGIN
     -- is rolled back and the messages are looked at one by one. It is the first write of the call, so
     -- nothing else is rolled back with it.
     DELETE m FROM JSON_TABLE(p_leases, '$[*]' COLUMNS (
-             id BIGINT PATH '$[0]', delivery INT PATH '$[1]')) j
+             id BIGINT PATH '$[0]', token BIGINT PATH '$[1]')) j
       STRAIGHT_JOIN fairturn_message m FORCE INDEX (PRIMARY) ON m.id = j.id
-     WHERE m.lane = p_lane AND m.state = 'l' AND m.deliveries = j.delivery AND m.group_id IS NULL;
+     WHERE m.lane = p_lane AND m.state = 'l' AND m.token = j.token AND m.group_id IS NULL;
     SET p_count = ROW_COUNT(), p_lost = '[]';
     IF p_count = JSON_LENGTH(p_leases) THEN LEAVE ack; END IF;
     ROLLBACK TO SAVEPOINT fairturn;
@@ -188,9 +188,9 @@ BEGIN
               m.permit = IF(v_exact, 0, m.permit);
         SELECT m.wake_at INTO v_until
           FROM JSON_TABLE(p_leases, '$[*]' COLUMNS (n FOR ORDINALITY,
-                 id BIGINT PATH '$[0]', delivery INT PATH '$[1]')) j
+                 id BIGINT PATH '$[0]', token BIGINT PATH '$[1]')) j
           STRAIGHT_JOIN fairturn_message m FORCE INDEX (PRIMARY) ON m.id = j.id
-         WHERE m.lane = v_lane AND m.state = 'l' AND m.deliveries = j.delivery
+         WHERE m.lane = v_lane AND m.state = 'l' AND m.token = j.token
          ORDER BY j.n DESC LIMIT 1;
       END;
       WHEN 'release' THEN

@@ -126,9 +126,10 @@ CREATE TABLE IF NOT EXISTS fairturn_message (
   wake_at BIGINT NOT NULL DEFAULT 0, -- s: due_at, l: the lease's end, d and x: when it finished, h: the
     -- delay of an end or abort message after its group closes, -1 if it has a due time
   permit BIGINT NOT NULL DEFAULT 0,
+  token BIGINT NOT NULL DEFAULT 0, -- of the latest lease: fences older ones
   first_at BIGINT NOT NULL DEFAULT 0, -- when it was first leased; 0: never
   attempts INT NOT NULL DEFAULT 0,
-  deliveries INT NOT NULL DEFAULT 0, -- how many leases there were: the number that fences old ones
+  deliveries INT NOT NULL DEFAULT 0, -- how many leases there were
   begun TINYINT NOT NULL DEFAULT 0, -- delivered under an ordered policy and not finished
   recovered TINYINT NOT NULL DEFAULT 0,
   json TINYINT NOT NULL DEFAULT 0, -- bits: 1 the body, 2 the memo, 4 the result
@@ -156,7 +157,7 @@ CREATE TABLE IF NOT EXISTS fairturn_message (
 
 -- Permits: one row extends many leases.
 CREATE TABLE IF NOT EXISTS fairturn_permit (
-  id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+  id BIGINT NOT NULL PRIMARY KEY, -- random: a number of a sequence could come again after a failover
   name VARBINARY(255) NOT NULL,
   created_at BIGINT NOT NULL,
   expires_at BIGINT NOT NULL

@@ -191,10 +191,19 @@ BEGIN
   RETURN true;
 END $$;
 
-CREATE OR REPLACE FUNCTION fairturn.permit_create(p_name text, p_ttl_us bigint, p_now bigint DEFAULT NULL)
+-- A number that nobody has had before, of 53 bits, so that every reader of JSON keeps it exactly: the token of a
+-- lease, or the id of a permit. (A UUID has a version and a variant in the middle; these digits are random.)
+CREATE OR REPLACE FUNCTION fairturn.new_token() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+  SELECT greatest(('x' || left(replace(u.id, '-', ''), 12) || right(u.id, 2))::bit(56)::bigint & 9007199254740991, 1)
+  FROM (SELECT gen_random_uuid()::text AS id) u
+$$;
+
+CREATE OR REPLACE FUNCTION fairturn.permit_create(p_name text, p_ttl_us bigint, p_now bigint DEFAULT NULL,
+  p_id bigint DEFAULT NULL)
 RETURNS bigint LANGUAGE sql AS $$
-  INSERT INTO fairturn.permit (name, created_at, expires_at)
-  SELECT p_name, n.now, n.now + p_ttl_us FROM (SELECT fairturn.now_us(p_now) AS now) n
+  INSERT INTO fairturn.permit (id, name, created_at, expires_at)
+  SELECT coalesce(p_id, fairturn.new_token()), p_name, n.now, n.now + p_ttl_us
+    FROM (SELECT fairturn.now_us(p_now) AS now) n
   RETURNING id
 $$;
 

@@ -11,9 +11,9 @@
 -- The whole receive: rows with messages, then one with the trailer.
 CREATE OR REPLACE FUNCTION fairturn.receive_rows(
   p_queue text, p_n int, p_lease bigint, p_version int, p_types text[], p_min_priority int,
-  p_max_bytes bigint, p_permit bigint, p_ack_ids bigint[], p_ack_deliveries int[], p_channel text,
+  p_max_bytes bigint, p_permit bigint, p_ack_ids bigint[], p_ack_tokens bigint[], p_channel text,
   p_credit int, p_versions int[], p_hint_channels text[], p_hint_ranks int[], p_hint_dues bigint[],
-  p_hint_ids bigint[], p_floors jsonb, p_sweep boolean, p_lease_floor bigint, p_due_floor bigint, p_own boolean, p_now bigint)
+  p_hint_ids bigint[], p_floors jsonb, p_sweep boolean, p_lease_floor bigint, p_due_floor bigint, p_own boolean, p_token bigint, p_now bigint)
 RETURNS SETOF fairturn.receive_row LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -50,7 +50,7 @@ BEGIN
        OR EXISTS (SELECT 1 FROM fairturn.policy p WHERE p.queue_id = q.id)) THEN
       v_ack_channels := ARRAY(SELECT DISTINCT m.channel FROM fairturn.message m WHERE m.id = ANY (p_ack_ids));
     END IF;
-    v_lost := fairturn.ack_rows(p_queue, p_ack_ids, p_ack_deliveries, false, p_now);
+    v_lost := fairturn.ack_rows(p_queue, p_ack_ids, p_ack_tokens, false, p_now);
     -- @stop receive.acked
   END IF;
 
@@ -79,13 +79,13 @@ BEGIN
     v_no := coalesce(c.lease_no, nextval('fairturn.lease_no'));
     -- @stop receive.lease
     RETURN QUERY
-      UPDATE fairturn.message m SET state = 'l', attempts = m.attempts + 1, deliveries = m.deliveries + 1,
+      UPDATE fairturn.message m SET state = 'l', attempts = m.attempts + 1, deliveries = m.deliveries + 1, token = p_token,
           lease_until = v_now + coalesce(p_lease, m.lease_us, q.lease_us), lease_no = v_no,
           permit_id = p_permit, begun = m.begun OR m.channel = ANY (c.ordered), progress = NULL, note = NULL,
           first_at = coalesce(m.first_at, v_now)
         WHERE m.id = ANY (c.ids)
         RETURNING m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at,
-          m.created_at, m.attempts, m.deliveries, m.memo, m.lease_until, (m.json | (m.begun::int << 3))::smallint, m.recovered::int,
+          m.created_at, m.attempts, m.deliveries, m.token, m.memo, m.lease_until, (m.json | (m.begun::int << 3))::smallint, m.recovered::int,
           CASE WHEN m.group_id IS NOT NULL THEN (SELECT g.name FROM fairturn.group_ g WHERE g.id = m.group_id) END,
           CASE WHEN m.origin IS NOT NULL THEN fairturn.queue_named(m.origin) END, m.first_at,
           NULL::fairturn.receive_trailer;
@@ -138,8 +138,8 @@ END $$;
 CREATE OR REPLACE FUNCTION fairturn.receive(p_queue text, p_n int DEFAULT 1, p_lease interval DEFAULT NULL,
   p_version int DEFAULT NULL, p_types text[] DEFAULT NULL, p_min_priority int DEFAULT NULL,
   p_max_bytes bigint DEFAULT NULL, p_permit bigint DEFAULT NULL, p_now bigint DEFAULT NULL)
-RETURNS TABLE (id bigint, delivery int, channel text, body bytea, headers jsonb, key text, version int,
-  type text, priority int, due_at timestamptz, created_at timestamptz, attempts int, memo bytea,
+RETURNS TABLE (id bigint, token bigint, channel text, body bytea, headers jsonb, key text, version int,
+  type text, priority int, due_at timestamptz, created_at timestamptz, attempts int, deliveries int, memo bytea,
   lease_until timestamptz, is_json boolean, recovered boolean, group_name text, origin text,
   first_delivered_at timestamptz)
 LANGUAGE plpgsql AS $$
@@ -159,14 +159,14 @@ BEGIN
   END IF;
   v_all := ARRAY(SELECT x FROM fairturn.receive_rows(p_queue, p_n, fairturn.us(p_lease),
     p_version, p_types, p_min_priority, p_max_bytes, p_permit, '{}', '{}', v_cursor.channel,
-    coalesce(v_cursor.credit, 0), NULL, '{}', '{}', '{}', '{}', NULL, true, 0, 0, false, p_now) x);
+    coalesce(v_cursor.credit, 0), NULL, '{}', '{}', '{}', '{}', NULL, true, 0, 0, false, fairturn.new_token(), p_now) x);
   t := (v_all[cardinality(v_all)]).trailer;
   IF v_cursor.queue_id IS NOT NULL AND (t.channel, t.credit) IS DISTINCT FROM (v_cursor.channel, v_cursor.credit) THEN
     UPDATE fairturn.cursor k SET channel = t.channel, credit = t.credit WHERE k.queue_id = q.id;
   END IF;
   RETURN QUERY
-    SELECT x.id, x.deliveries, x.channel, x.body, convert_from(x.headers, 'UTF8')::jsonb, x.key, x.version, x.type,
-      x.priority, to_timestamp(x.due_at / 1000000.0), to_timestamp(x.created_at / 1000000.0), x.attempts, x.memo,
+    SELECT x.id, x.token, x.channel, x.body, convert_from(x.headers, 'UTF8')::jsonb, x.key, x.version, x.type,
+      x.priority, to_timestamp(x.due_at / 1000000.0), to_timestamp(x.created_at / 1000000.0), x.attempts, x.deliveries, x.memo,
       to_timestamp(x.lease_until / 1000000.0), x.json & 1 = 1, x.recovered = 1, x.group_name, x.origin,
       to_timestamp(x.first_at / 1000000.0)
     FROM unnest(v_all) x WHERE x.id IS NOT NULL

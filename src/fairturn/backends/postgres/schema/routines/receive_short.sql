@@ -6,7 +6,7 @@
 -- One message from the next channel after p_after, in a queue without policies whose ready messages all have
 -- p_version. The message and the trailer are in one row.
 CREATE OR REPLACE FUNCTION fairturn.receive_next(p_queue text, p_lease bigint, p_permit bigint, p_after text, p_version int,
-  p_ack_ids bigint[], p_ack_deliveries int[])
+  p_token bigint, p_ack_ids bigint[], p_ack_tokens bigint[])
 RETURNS SETOF fairturn.receive_row LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
@@ -29,7 +29,7 @@ BEGIN
     RETURN;
   END IF;
   -- @stop next.take
-  UPDATE fairturn.message m SET state = 'l', attempts = m.attempts + 1, deliveries = m.deliveries + 1,
+  UPDATE fairturn.message m SET state = 'l', attempts = m.attempts + 1, deliveries = m.deliveries + 1, token = p_token,
       lease_until = v_now + coalesce(p_lease, m.lease_us, q.lease_us), lease_no = nextval('fairturn.lease_no'),
       permit_id = p_permit, progress = NULL, note = NULL, first_at = coalesce(m.first_at, v_now)
     WHERE m.id = (SELECT coalesce(
@@ -42,7 +42,7 @@ BEGIN
           AND (r.expires_at IS NULL OR r.expires_at > v_now)
         ORDER BY r.channel, r.rank, r.due_at, r.id LIMIT 1 FOR UPDATE SKIP LOCKED)))
     RETURNING m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at, m.created_at,
-      m.attempts, m.deliveries, m.memo, m.lease_until, (m.json | (m.begun::int << 3))::smallint, m.recovered::int,
+      m.attempts, m.deliveries, m.token, m.memo, m.lease_until, (m.json | (m.begun::int << 3))::smallint, m.recovered::int,
       CASE WHEN m.group_id IS NOT NULL THEN (SELECT g.name FROM fairturn.group_ g WHERE g.id = m.group_id) END,
       CASE WHEN m.origin IS NOT NULL THEN fairturn.queue_named(m.origin) END, m.first_at,
       NULL::fairturn.receive_trailer INTO v_row;
@@ -50,7 +50,7 @@ BEGIN
     RETURN;
   END IF;
   IF cardinality(p_ack_ids) > 0 THEN
-    t.lost := fairturn.ack_rows(p_queue, p_ack_ids, p_ack_deliveries, false, v_now);
+    t.lost := fairturn.ack_rows(p_queue, p_ack_ids, p_ack_tokens, false, v_now);
   END IF;
   INSERT INTO fairturn.tally (queue_id, at, delivered) VALUES (q.id, v_now, 1);
   t.entries_read := least(pg_stat_get_xact_tuples_returned('fairturn.message_ready'::regclass) - v_read, 2147483647);
@@ -74,7 +74,8 @@ $$;
 -- (a call that carries acks waits for it), and its leases are counted from p_floor on. A trailer without messages:
 -- the acks were carried out, and the channel is closed. The messages are in no particular order.
 CREATE OR REPLACE FUNCTION fairturn.receive_lone(p_queue text, p_n int, p_lease bigint, p_permit bigint, p_channel text,
-  p_version int, p_rank int, p_due bigint, p_id bigint, p_floor bigint, p_ack_ids bigint[], p_ack_deliveries int[])
+  p_version int, p_rank int, p_due bigint, p_id bigint, p_floor bigint, p_token bigint,
+  p_ack_ids bigint[], p_ack_tokens bigint[])
 RETURNS SETOF fairturn.receive_row LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
@@ -118,7 +119,7 @@ BEGIN
     v_no := nextval('fairturn.lease_no');
   END IF;
   IF cardinality(p_ack_ids) > 0 THEN
-    t.lost := fairturn.ack_rows(p_queue, p_ack_ids, p_ack_deliveries, false, v_now);
+    t.lost := fairturn.ack_rows(p_queue, p_ack_ids, p_ack_tokens, false, v_now);
   END IF;
   IF q.most IS NOT NULL THEN
     -- A new statement under the gate: the count is exact, and the limit is the present one.
@@ -132,7 +133,7 @@ BEGIN
   END IF;
   IF v_room > 0 THEN
     RETURN QUERY
-      UPDATE fairturn.message m SET state = 'l', attempts = m.attempts + 1, deliveries = m.deliveries + 1,
+      UPDATE fairturn.message m SET state = 'l', attempts = m.attempts + 1, deliveries = m.deliveries + 1, token = p_token,
           lease_until = v_now + coalesce(p_lease, m.lease_us, q.lease_us),
           lease_no = coalesce(v_no, nextval('fairturn.lease_no')), permit_id = p_permit, progress = NULL, note = NULL,
           first_at = coalesce(m.first_at, v_now)
@@ -142,7 +143,7 @@ BEGIN
             AND (r.rank, r.due_at, r.id) > (p_rank, p_due, p_id) AND (r.expires_at IS NULL OR r.expires_at > v_now)
           ORDER BY r.rank, r.due_at, r.id LIMIT v_room FOR UPDATE SKIP LOCKED))
         RETURNING m.id, m.channel, m.body, m.headers, m.key, m.version, m.type, -m.rank, m.due_at, m.created_at,
-          m.attempts, m.deliveries, m.memo, m.lease_until, (m.json | (m.begun::int << 3))::smallint, m.recovered::int,
+          m.attempts, m.deliveries, m.token, m.memo, m.lease_until, (m.json | (m.begun::int << 3))::smallint, m.recovered::int,
           CASE WHEN m.group_id IS NOT NULL THEN (SELECT g.name FROM fairturn.group_ g WHERE g.id = m.group_id) END,
           CASE WHEN m.origin IS NOT NULL THEN fairturn.queue_named(m.origin) END, m.first_at,
           NULL::fairturn.receive_trailer;

@@ -1,31 +1,28 @@
 -- Fairturn on PostgreSQL: the verbs, and other changes of single messages.
 --
--- Every *_rows function takes leases (id, delivery number) as two arrays and returns the ids whose
+-- Every *_rows function takes leases (id, token) as two arrays, each id once, and returns the ids whose
 -- lease was lost. With p_strict a lost lease raises FT001, so that a transaction that acks a
 -- delivery it no longer holds cannot commit. Rows are found by their primary key, never through the
 -- partial indexes, whose dead entries pile up while somebody holds an old snapshot. That is why the
 -- conditions say state::text, and id = ANY instead of a join: no cached plan can then use another index.
 
--- True if this row is leased, under the delivery number given for its id. p_same: all numbers are the same,
--- as nearly always, because all are first deliveries. (The planner puts this text in the place of the call.)
-CREATE OR REPLACE FUNCTION fairturn.is_leased(m fairturn.message, p_lane int, p_ids bigint[], p_deliveries int[], p_same boolean)
+-- True if this row is leased under the token given for its id. p_same: all tokens are the same, because one
+-- receive leased all messages. (The planner puts this text in the place of the call.)
+CREATE OR REPLACE FUNCTION fairturn.is_leased(m fairturn.message, p_lane int, p_ids bigint[], p_tokens bigint[], p_same boolean)
 RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
   SELECT m.state::text = 'l' AND m.lane = p_lane
-    AND m.deliveries = CASE WHEN p_same THEN p_deliveries[1] ELSE p_deliveries[array_position(p_ids, m.id)] END
+    AND m.token = CASE WHEN p_same THEN p_tokens[1] ELSE p_tokens[array_position(p_ids, m.id)] END
 $$;
 
 -- The ids of p_ids whose lease was lost: all but p_done. Raises FT001 if p_strict and there is one.
-CREATE OR REPLACE FUNCTION fairturn.lost_of(p_queue text, p_ids bigint[], p_deliveries int[], p_done bigint[], p_strict boolean)
+CREATE OR REPLACE FUNCTION fairturn.lost_of(p_queue text, p_ids bigint[], p_done bigint[], p_strict boolean)
 RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE v_lost bigint[];
 BEGIN
   IF coalesce(cardinality(p_done), 0) = cardinality(p_ids) THEN
     RETURN '{}';
   END IF;
-  -- Of two deliveries of one message only the later can be its lease.
-  v_lost := ARRAY(SELECT DISTINCT u.id FROM unnest(p_ids, p_deliveries) u(id, d)
-    WHERE u.id <> ALL (coalesce(p_done, '{}'))
-      OR u.d < (SELECT max(o.d) FROM unnest(p_ids, p_deliveries) o(id, d) WHERE o.id = u.id));
+  v_lost := ARRAY(SELECT u.id FROM unnest(p_ids) u(id) WHERE u.id <> ALL (coalesce(p_done, '{}')));
   IF p_strict AND cardinality(v_lost) > 0 THEN
     RAISE EXCEPTION 'the lease on message % of queue % is lost', v_lost[1], quote_literal(p_queue)
       USING ERRCODE = 'FT001', DETAIL = v_lost[1]::text;
@@ -63,7 +60,7 @@ BEGIN
   PERFORM fairturn.mark(v_groups, 'dead');
 END $$;
 
-CREATE OR REPLACE FUNCTION fairturn.ack_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_strict boolean, p_now bigint)
+CREATE OR REPLACE FUNCTION fairturn.ack_rows(p_queue text, p_ids bigint[], p_tokens bigint[], p_strict boolean, p_now bigint)
 RETURNS bigint[] LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -72,7 +69,7 @@ DECLARE
   v_groups bigint[];
   v_keys text[];
   v_channels text[];
-  v_same boolean := p_deliveries[1] = ALL (p_deliveries);
+  v_same boolean := p_tokens[1] = ALL (p_tokens);
 BEGIN
   -- (`wanted` is the condition of fairturn.wake, which is not called here: every call costs time.)
   SELECT o.id, o.lane, o.retention_us, o.events, statement_timestamp() > transaction_timestamp() + interval '5 ms' OR EXISTS (
@@ -85,7 +82,7 @@ BEGIN
   -- @stop ack.start
   IF q.retention_us = 0 THEN
     WITH gone AS (
-      DELETE FROM fairturn.message m WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_deliveries, v_same)
+      DELETE FROM fairturn.message m WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens, v_same)
         RETURNING m.id, m.group_id, m.key, m.channel)
     SELECT array_agg(id), array_agg(group_id) FILTER (WHERE group_id IS NOT NULL), array_agg(key), array_agg(channel)
       INTO v_done, v_groups, v_keys, v_channels FROM gone;
@@ -93,7 +90,7 @@ BEGIN
     WITH kept AS (
       UPDATE fairturn.message m SET state = 'd', finished_at = fairturn.now_us(p_now), lease_until = NULL,
           lease_no = NULL, permit_id = NULL, begun = false, recovered = false
-        WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_deliveries, v_same)
+        WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens, v_same)
         RETURNING m.id, m.group_id)
     SELECT array_agg(id), array_agg(group_id) FILTER (WHERE group_id IS NOT NULL) INTO v_done, v_groups FROM kept;
   END IF;
@@ -116,13 +113,13 @@ BEGIN
   IF cardinality(v_done) = cardinality(p_ids) THEN
     RETURN '{}';
   END IF;
-  RETURN fairturn.lost_of(p_queue, p_ids, p_deliveries, v_done, p_strict);
+  RETURN fairturn.lost_of(p_queue, p_ids, v_done, p_strict);
 END $$;
 
 -- The last steps of a verb for the leases p_done: count them, write the events, wake waiting consumers. Returns
 -- the lost ids.
 CREATE OR REPLACE FUNCTION fairturn.after_verb(q fairturn.queue, p_counter text, p_event text, p_ids bigint[],
-  p_deliveries int[], p_done bigint[], p_strict boolean, p_now bigint)
+  p_done bigint[], p_strict boolean, p_now bigint)
 RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE v_n int := cardinality(p_done);
 BEGIN
@@ -138,10 +135,10 @@ BEGIN
     PERFORM fairturn.wake(q.name);
   END IF;
   RETURN CASE WHEN v_n = cardinality(p_ids) THEN '{}'
-    ELSE fairturn.lost_of(q.name, p_ids, p_deliveries, p_done, p_strict) END;
+    ELSE fairturn.lost_of(q.name, p_ids, p_done, p_strict) END;
 END $$;
 
-CREATE OR REPLACE FUNCTION fairturn.complete_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_result bytea,
+CREATE OR REPLACE FUNCTION fairturn.complete_rows(p_queue text, p_ids bigint[], p_tokens bigint[], p_result bytea,
   p_result_json int, p_strict boolean, p_now bigint)
 RETURNS bigint[] LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
@@ -150,22 +147,22 @@ DECLARE
   v_now bigint := fairturn.now_us(p_now);
   v_done bigint[];
   v_groups bigint[];
-  v_same boolean := p_deliveries[1] = ALL (p_deliveries);
+  v_same boolean := p_tokens[1] = ALL (p_tokens);
 BEGIN
   WITH kept AS (
     UPDATE fairturn.message m SET state = 'd', finished_at = v_now, result = p_result,
         json = (m.json & ~4) | (p_result_json * 4), attempts = 0, error = NULL, lease_until = NULL,
         lease_no = NULL, permit_id = NULL, begun = false, recovered = false
-      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_deliveries, v_same)
+      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens, v_same)
       RETURNING m.id, m.group_id)
   SELECT array_agg(id), array_agg(group_id) FILTER (WHERE group_id IS NOT NULL) INTO v_done, v_groups FROM kept;
   IF v_groups IS NOT NULL THEN
     PERFORM fairturn.mark(v_groups, 'done');
   END IF;
-  RETURN fairturn.after_verb(q, 'completed', 'done', p_ids, p_deliveries, v_done, p_strict, v_now);
+  RETURN fairturn.after_verb(q, 'completed', 'done', p_ids, v_done, p_strict, v_now);
 END $$;
 
-CREATE OR REPLACE FUNCTION fairturn.defer_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_due bigint,
+CREATE OR REPLACE FUNCTION fairturn.defer_rows(p_queue text, p_ids bigint[], p_tokens bigint[], p_due bigint,
   p_delay bigint, p_keep_memo boolean, p_memo bytea, p_memo_json int, p_strict boolean, p_now bigint)
 RETURNS bigint[] LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
@@ -174,21 +171,21 @@ DECLARE
   v_now bigint := fairturn.now_us(p_now);
   v_due bigint := coalesce(p_due, v_now + p_delay);
   v_done bigint[];
-  v_same boolean := p_deliveries[1] = ALL (p_deliveries);
+  v_same boolean := p_tokens[1] = ALL (p_tokens);
 BEGIN
   WITH back AS (
     UPDATE fairturn.message m SET state = CASE WHEN v_due <= v_now THEN 'r' ELSE 's' END, due_at = v_due,
         attempts = 0, memo = CASE WHEN p_keep_memo THEN m.memo ELSE p_memo END,
         json = CASE WHEN p_keep_memo THEN m.json ELSE (m.json & ~2) | (p_memo_json * 2) END,
         lease_until = NULL, lease_no = NULL, permit_id = NULL, recovered = false
-      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_deliveries, v_same)
+      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens, v_same)
       RETURNING m.id)
   SELECT array_agg(id) INTO v_done FROM back;
-  RETURN fairturn.after_verb(q, 'deferred', 'deferred', p_ids, p_deliveries, v_done, p_strict, v_now);
+  RETURN fairturn.after_verb(q, 'deferred', 'deferred', p_ids, v_done, p_strict, v_now);
 END $$;
 
 -- fail (p_kill false) and kill (p_kill true).
-CREATE OR REPLACE FUNCTION fairturn.fail_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_error text,
+CREATE OR REPLACE FUNCTION fairturn.fail_rows(p_queue text, p_ids bigint[], p_tokens bigint[], p_error text,
   p_delay bigint, p_details bytea, p_reference text, p_kill boolean, p_strict boolean, p_now bigint)
 RETURNS bigint[] LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
@@ -196,14 +193,14 @@ DECLARE
   q fairturn.queue := fairturn.queue_row(p_queue);
   v_now bigint := fairturn.now_us(p_now);
   v_done bigint[];
-  v_same boolean := p_deliveries[1] = ALL (p_deliveries);
+  v_same boolean := p_tokens[1] = ALL (p_tokens);
   v_dead bigint[];
 BEGIN
   SELECT array_agg(x.id), array_agg(x.id) FILTER (WHERE x.dies) INTO v_done, v_dead FROM (
     SELECT m.id, p_kill OR (coalesce(m.max_attempts, q.max_attempts) > 0
         AND m.attempts >= coalesce(m.max_attempts, q.max_attempts)) AS dies
       FROM fairturn.message m
-      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_deliveries, v_same)
+      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens, v_same)
       ORDER BY m.id
       FOR UPDATE) x;
   v_done := coalesce(v_done, '{}');
@@ -228,12 +225,12 @@ BEGIN
       CASE WHEN NOT p_kill THEN cardinality(v_done) END, cardinality(v_dead), cardinality(v_done));
     PERFORM fairturn.wake(p_queue);
   END IF;
-  RETURN fairturn.lost_of(p_queue, p_ids, p_deliveries, v_done, p_strict);
+  RETURN fairturn.lost_of(p_queue, p_ids, v_done, p_strict);
 END $$;
 
 -- Returns the lost ids, and the new lease_until of the last lease in the list that was extended. p_exact: the
 -- lease may end earlier than before, and it leaves its permit, which would extend it again.
-CREATE OR REPLACE FUNCTION fairturn.extend_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_lease bigint,
+CREATE OR REPLACE FUNCTION fairturn.extend_rows(p_queue text, p_ids bigint[], p_tokens bigint[], p_lease bigint,
   p_exact boolean, p_strict boolean, p_now bigint, OUT lost bigint[], OUT lease_until bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
@@ -242,55 +239,55 @@ DECLARE
   q fairturn.queue := fairturn.queue_row(p_queue);
   v_now bigint := fairturn.now_us(p_now);
   v_done bigint[];
-  v_same boolean := p_deliveries[1] = ALL (p_deliveries);
+  v_same boolean := p_tokens[1] = ALL (p_tokens);
 BEGIN
   WITH longer AS (
     UPDATE fairturn.message m
       SET lease_until = greatest(CASE WHEN NOT p_exact THEN m.lease_until END,
           v_now + coalesce(p_lease, m.lease_us, q.lease_us)),
         permit_id = CASE WHEN NOT p_exact THEN m.permit_id END
-      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_deliveries, v_same)
+      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens, v_same)
       RETURNING m.id, m.lease_until)
   SELECT array_agg(id), (array_agg(l.lease_until ORDER BY array_position(p_ids, l.id) DESC))[1] INTO v_done, extend_rows.lease_until
     FROM longer l;
   IF p_exact AND v_done IS NOT NULL THEN
     PERFORM fairturn.wake(p_queue);
   END IF;
-  lost := fairturn.lost_of(p_queue, p_ids, p_deliveries, v_done, p_strict);
+  lost := fairturn.lost_of(p_queue, p_ids, v_done, p_strict);
 END $$;
 
-CREATE OR REPLACE FUNCTION fairturn.release_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_strict boolean, p_now bigint)
+CREATE OR REPLACE FUNCTION fairturn.release_rows(p_queue text, p_ids bigint[], p_tokens bigint[], p_strict boolean, p_now bigint)
 RETURNS bigint[] LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   q fairturn.queue := fairturn.queue_row(p_queue);
   v_done bigint[];
-  v_same boolean := p_deliveries[1] = ALL (p_deliveries);
+  v_same boolean := p_tokens[1] = ALL (p_tokens);
 BEGIN
   WITH back AS (
     UPDATE fairturn.message m SET state = 'r', attempts = greatest(m.attempts - 1, 0), lease_until = NULL,
         lease_no = NULL, permit_id = NULL
-      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_deliveries, v_same)
+      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens, v_same)
       RETURNING m.id)
   SELECT array_agg(id) INTO v_done FROM back;
-  RETURN fairturn.after_verb(q, 'released', NULL, p_ids, p_deliveries, v_done, p_strict, fairturn.now_us(p_now));
+  RETURN fairturn.after_verb(q, 'released', NULL, p_ids, v_done, p_strict, fairturn.now_us(p_now));
 END $$;
 
-CREATE OR REPLACE FUNCTION fairturn.progress_rows(p_queue text, p_ids bigint[], p_deliveries int[], p_progress int, p_note text,
+CREATE OR REPLACE FUNCTION fairturn.progress_rows(p_queue text, p_ids bigint[], p_tokens bigint[], p_progress int, p_note text,
   p_strict boolean, p_now bigint)
 RETURNS bigint[] LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   q fairturn.queue := fairturn.queue_row(p_queue);
   v_done bigint[];
-  v_same boolean := p_deliveries[1] = ALL (p_deliveries);
+  v_same boolean := p_tokens[1] = ALL (p_tokens);
 BEGIN
   WITH told AS (
     UPDATE fairturn.message m SET progress = coalesce(p_progress, m.progress), note = coalesce(p_note, m.note)
-      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_deliveries, v_same)
+      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens, v_same)
       RETURNING m.id)
   SELECT array_agg(id) INTO v_done FROM told;
-  RETURN fairturn.after_verb(q, NULL, 'progress', p_ids, p_deliveries, v_done, p_strict, fairturn.now_us(p_now));
+  RETURN fairturn.after_verb(q, NULL, 'progress', p_ids, v_done, p_strict, fairturn.now_us(p_now));
 END $$;
 
 -- The message with this id, or else with this key, locked; a row of NULLs if there is none.
@@ -414,53 +411,53 @@ BEGIN
 END $$;
 
 -- The SQL door: the verbs for one lease. A lost lease is an error.
-CREATE OR REPLACE FUNCTION fairturn.ack(p_queue text, p_id bigint, p_delivery int, p_now bigint DEFAULT NULL)
+CREATE OR REPLACE FUNCTION fairturn.ack(p_queue text, p_id bigint, p_token bigint, p_now bigint DEFAULT NULL)
 RETURNS void LANGUAGE sql AS $$
-  SELECT fairturn.ack_rows(p_queue, ARRAY[p_id], ARRAY[p_delivery], true, p_now) $$;
+  SELECT fairturn.ack_rows(p_queue, ARRAY[p_id], ARRAY[p_token], true, p_now) $$;
 
-CREATE OR REPLACE FUNCTION fairturn.complete(p_queue text, p_id bigint, p_delivery int, p_result jsonb DEFAULT NULL,
+CREATE OR REPLACE FUNCTION fairturn.complete(p_queue text, p_id bigint, p_token bigint, p_result jsonb DEFAULT NULL,
   p_now bigint DEFAULT NULL) RETURNS void LANGUAGE sql AS $$
-  SELECT fairturn.complete_rows(p_queue, ARRAY[p_id], ARRAY[p_delivery], convert_to(p_result::text, 'UTF8'),
+  SELECT fairturn.complete_rows(p_queue, ARRAY[p_id], ARRAY[p_token], convert_to(p_result::text, 'UTF8'),
     (p_result IS NOT NULL)::int, true, p_now) $$;
 
 -- p_memo NULL keeps the memo.
-CREATE OR REPLACE FUNCTION fairturn.defer(p_queue text, p_id bigint, p_delivery int, p_delay interval DEFAULT '0',
+CREATE OR REPLACE FUNCTION fairturn.defer(p_queue text, p_id bigint, p_token bigint, p_delay interval DEFAULT '0',
   p_memo jsonb DEFAULT NULL, p_now bigint DEFAULT NULL) RETURNS void LANGUAGE sql AS $$
-  SELECT fairturn.defer_rows(p_queue, ARRAY[p_id], ARRAY[p_delivery], NULL,
+  SELECT fairturn.defer_rows(p_queue, ARRAY[p_id], ARRAY[p_token], NULL,
     fairturn.us(p_delay), p_memo IS NULL, convert_to(p_memo::text, 'UTF8'),
     (p_memo IS NOT NULL)::int, true, p_now) $$;
 
 -- p_delay NULL: the queue's back-off.
-CREATE OR REPLACE FUNCTION fairturn.fail(p_queue text, p_id bigint, p_delivery int, p_error text DEFAULT 'failed',
+CREATE OR REPLACE FUNCTION fairturn.fail(p_queue text, p_id bigint, p_token bigint, p_error text DEFAULT 'failed',
   p_delay interval DEFAULT NULL, p_details jsonb DEFAULT NULL, p_reference text DEFAULT NULL,
   p_now bigint DEFAULT NULL) RETURNS void LANGUAGE sql AS $$
-  SELECT fairturn.fail_rows(p_queue, ARRAY[p_id], ARRAY[p_delivery], p_error,
+  SELECT fairturn.fail_rows(p_queue, ARRAY[p_id], ARRAY[p_token], p_error,
     fairturn.us(p_delay), convert_to(p_details::text, 'UTF8'), p_reference,
     false, true, p_now) $$;
 
-CREATE OR REPLACE FUNCTION fairturn.kill(p_queue text, p_id bigint, p_delivery int, p_error text DEFAULT 'killed',
+CREATE OR REPLACE FUNCTION fairturn.kill(p_queue text, p_id bigint, p_token bigint, p_error text DEFAULT 'killed',
   p_details jsonb DEFAULT NULL, p_reference text DEFAULT NULL, p_now bigint DEFAULT NULL)
 RETURNS void LANGUAGE sql AS $$
-  SELECT fairturn.fail_rows(p_queue, ARRAY[p_id], ARRAY[p_delivery], p_error, NULL,
+  SELECT fairturn.fail_rows(p_queue, ARRAY[p_id], ARRAY[p_token], p_error, NULL,
     convert_to(p_details::text, 'UTF8'), p_reference, true, true, p_now) $$;
 
-CREATE OR REPLACE FUNCTION fairturn.extend(p_queue text, p_id bigint, p_delivery int, p_lease interval DEFAULT NULL,
+CREATE OR REPLACE FUNCTION fairturn.extend(p_queue text, p_id bigint, p_token bigint, p_lease interval DEFAULT NULL,
   p_exact boolean DEFAULT false, p_now bigint DEFAULT NULL) RETURNS timestamptz LANGUAGE sql AS $$
   SELECT to_timestamp(e.lease_until / 1000000.0) FROM fairturn.extend_rows(p_queue, ARRAY[p_id],
-    ARRAY[p_delivery], fairturn.us(p_lease), p_exact, true, p_now) e $$;
+    ARRAY[p_token], fairturn.us(p_lease), p_exact, true, p_now) e $$;
 
-CREATE OR REPLACE FUNCTION fairturn.release(p_queue text, p_id bigint, p_delivery int, p_now bigint DEFAULT NULL)
+CREATE OR REPLACE FUNCTION fairturn.release(p_queue text, p_id bigint, p_token bigint, p_now bigint DEFAULT NULL)
 RETURNS void LANGUAGE sql AS $$
-  SELECT fairturn.release_rows(p_queue, ARRAY[p_id], ARRAY[p_delivery], true, p_now) $$;
+  SELECT fairturn.release_rows(p_queue, ARRAY[p_id], ARRAY[p_token], true, p_now) $$;
 
 -- p_progress is a fraction from 0 to 1.
-CREATE OR REPLACE FUNCTION fairturn.progress(p_queue text, p_id bigint, p_delivery int, p_progress numeric DEFAULT NULL,
+CREATE OR REPLACE FUNCTION fairturn.progress(p_queue text, p_id bigint, p_token bigint, p_progress numeric DEFAULT NULL,
   p_note text DEFAULT NULL, p_now bigint DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p_progress NOT BETWEEN 0 AND 1 OR (p_progress IS NULL AND p_note IS NULL) THEN
     RAISE EXCEPTION 'give a progress from 0 to 1, a note, or both' USING ERRCODE = 'FT006';
   END IF;
-  PERFORM fairturn.progress_rows(p_queue, ARRAY[p_id], ARRAY[p_delivery], round(p_progress * 1000000)::int,
+  PERFORM fairturn.progress_rows(p_queue, ARRAY[p_id], ARRAY[p_token], round(p_progress * 1000000)::int,
     left(p_note, 1000), true, p_now);
 END $$;
 

@@ -119,7 +119,7 @@ CREATE TABLE fairturn.cursor (
 
 -- Permits: one row extends all leases of a worker.
 CREATE TABLE fairturn.permit (
-  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  id bigint PRIMARY KEY, -- random: a number of a sequence could come again after a failover
   name text COLLATE "C" NOT NULL,
   created_at bigint NOT NULL,
   expires_at bigint NOT NULL
@@ -133,6 +133,7 @@ CREATE TABLE fairturn.message (
   lease_until bigint,
   lease_no bigint,
   lease_us bigint,
+  token bigint, -- of the latest lease: fences older ones
   permit_id bigint,
   expires_at bigint,
   finished_at bigint,
@@ -142,7 +143,7 @@ CREATE TABLE fairturn.message (
   rank int NOT NULL,
   version int NOT NULL,
   attempts int NOT NULL DEFAULT 0,
-  deliveries int NOT NULL DEFAULT 0, -- the fencing token
+  deliveries int NOT NULL DEFAULT 0, -- how many leases there were
   max_attempts int,
   progress int, -- millionths
   origin int, -- the queue in which a dead-lettered message died
@@ -337,7 +338,7 @@ CREATE TYPE fairturn.receive_trailer AS (
 -- A row of a receive: a leased message, or only the trailer, in the last row.
 CREATE TYPE fairturn.receive_row AS (
   id bigint, channel text, body bytea, headers bytea, key text, version int, type text, priority int,
-  due_at bigint, created_at bigint, attempts int, deliveries int, memo bytea, lease_until bigint,
+  due_at bigint, created_at bigint, attempts int, deliveries int, token bigint, memo bytea, lease_until bigint,
   json smallint, recovered int, group_name text, origin text, first_at bigint,
   trailer fairturn.receive_trailer);
 

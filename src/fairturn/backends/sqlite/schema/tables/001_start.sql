@@ -67,7 +67,7 @@ CREATE TABLE fairturn_meta (
 
 -- The messages of all queues.
 CREATE TABLE fairturn_message (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,   -- never reused: an old lease must not match a new message
+    id INTEGER PRIMARY KEY AUTOINCREMENT,   -- never reused, unless a backup is restored
     lane INTEGER NOT NULL,
     state TEXT NOT NULL,                    -- h s r l d x (docs/semantics.md §2)
     version INTEGER NOT NULL,
@@ -75,7 +75,8 @@ CREATE TABLE fairturn_message (
     rank INTEGER NOT NULL,                  -- the negative priority, so that all columns ascend
     due_at INTEGER NOT NULL,
     attempts INTEGER NOT NULL DEFAULT 0,
-    deliveries INTEGER NOT NULL DEFAULT 0,  -- the fencing token
+    deliveries INTEGER NOT NULL DEFAULT 0,  -- how many leases there were
+    token INTEGER,                          -- of the latest lease: fences older ones
     max_attempts INTEGER,                   -- NULL: the present setting of the queue
     lease_us INTEGER,
     lease_until INTEGER,
@@ -144,7 +145,7 @@ CREATE TABLE fairturn_gate (
 
 -- Permits: one row extends all leases of a worker.
 CREATE TABLE fairturn_permit (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id INTEGER PRIMARY KEY,                 -- random: a sequence could begin again after a restore
     name TEXT NOT NULL,
     created_at INTEGER NOT NULL,
     expires_at INTEGER NOT NULL
