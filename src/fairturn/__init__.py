@@ -21,6 +21,7 @@ from fairturn.app import App
 from fairturn.core.errors import (
     BodyTooLarge,
     ChannelFull,
+    CursorLost,
     DatabaseBusy,
     DatabaseError,
     DatabaseUnavailable,
@@ -102,6 +103,7 @@ __all__ = [
     "ChannelFull",
     "ChannelStats",
     "Context",
+    "CursorLost",
     "Database",
     "DatabaseBusy",
     "DatabaseError",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairturn import InvalidArgument, QueueNotFound, Send
+from fairturn import CursorLost, InvalidArgument, QueueNotFound, Send
 from tests.conformance.door import drain, unique
 
 DAY = 86_400
@@ -336,6 +336,18 @@ def test_following_what_happens(db, heard):
 def test_it_ends_after_silence(db, heard):
     heard.send(1)
     assert len(db.events(heard.name, after="", timeout=0.05)) == 1
+
+
+def test_another_event_in_the_place_of_the_cursor_is_told(db, heard):
+    """A failover or a restore sets the database back: then other events get the same numbers.
+    (tests/clusters has the real thing.)"""
+    heard.send(1)
+    cursor = db.events(heard.name, after="")[-1].cursor
+    position, _, at = cursor.rpartition("-")
+    with pytest.raises(CursorLost, match="set back"):
+        db.events(heard.name, after=f"{position}-{int(at) + 1}")
+    heard.send(2)
+    assert [event.kind for event in db.events(heard.name, after=cursor)] == ["created"]
 
 
 def test_the_cursor_moves_on_without_events(db, heard):

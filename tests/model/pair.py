@@ -77,7 +77,7 @@ class Pair:
         self.model = MemoryBackend(closes_at_once=backend.dialect == "sqlite")
         self.backend = backend
         self.driver = driver
-        self.cursors = ("0", run(backend.events(None, None, None, 1), driver, True)[1])
+        self.cursors = ("", run(backend.events(None, None, None, 1), driver, True)[1])
         self.ids = Ids()
         self.consumers: dict[tuple[str, int], tuple[ConsumerState, ConsumerState]] = {}
         self.unswept = False

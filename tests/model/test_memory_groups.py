@@ -142,7 +142,7 @@ def test_what_was_dead_lettered_is_dead_where_it_died(db: MemoryBackend):
 
 
 def test_events_are_read_from_a_cursor_on(db: MemoryBackend):
-    assert do(db.events(None, None, None, 9)) == ([], "0")
+    assert do(db.events(None, None, None, 9)) == ([], "0-0")
     send(db, row(), row(delay_us=S))
     rows, cursor = do(db.events("", "q", None, 1))
     assert rows == [("1", NOW, "created", "q", 1, None, "", 0, None)]

@@ -187,6 +187,17 @@ class PermitLost(LeaseLost):
         )
 
 
+class CursorLost(FairturnError):
+    """The database was set back to a time before this cursor of events."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the database was set back by a failover or a restore, and the event of this cursor is "
+            'gone: read again from the beginning (after="", up to a day of events, most of which '
+            "you know), or from now (after=None)"
+        )
+
+
 class WaitTimeout(FairturnError, TimeoutError):
     """The message or group was not finished in time; the text says how far it was."""
 

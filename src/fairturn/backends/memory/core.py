@@ -122,7 +122,7 @@ class Core(ABC):
         self._state.last_event += 1
         self._state.events.append(
             EventRow(
-                str(self._state.last_event),
+                f"{self._state.last_event}-{now}",
                 now,
                 kind,
                 q.name,

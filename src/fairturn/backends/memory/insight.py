@@ -153,17 +153,26 @@ class Insight(Core):
     ) -> tuple[list[EventRow], str]:
         if queue is not None:
             self._queue(queue)
-        last = self._state.last_event
+        kept = self._state.events
+        last = kept[-1].cursor if kept else after or "0-0"
         if after is None:
-            return [], str(last)
-        if after and not (after.isascii() and after.isdigit()):
-            raise errors.InvalidArgument(f"{after!r} is no cursor of this database's events")
+            return [], last
+        position = _number(after or "0-0")
+        earlier = [event.cursor for event in kept if _number(event.cursor) <= position]
+        if earlier and after not in ("", earlier[-1]):
+            raise errors.CursorLost
         found = [
             event
-            for event in self._state.events
-            if int(event.cursor) > int(after or 0)
-            and queue in (None, event.queue)
-            and (kinds is None or event.kind in kinds)
+            for event in kept[len(earlier) :]
+            if queue in (None, event.queue) and (kinds is None or event.kind in kinds)
         ]
         given = found[:limit]
-        return given, str(last) if len(given) == len(found) else given[-1].cursor
+        return given, last if len(given) == len(found) else given[-1].cursor
+
+
+def _number(cursor: str) -> int:
+    """The number of the event of a cursor."""
+    number, _, at = cursor.partition("-")
+    if not (number.isascii() and number.isdigit() and at.isascii() and at.isdigit()):
+        raise errors.InvalidArgument(f"{cursor!r} is no cursor of this database's events")
+    return int(number)

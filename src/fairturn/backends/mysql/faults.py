@@ -8,6 +8,7 @@ import re
 from fairturn.core.errors import (
     BodyTooLarge,
     ChannelFull,
+    CursorLost,
     DatabaseError,
     DuplicateKey,
     InvalidArgument,
@@ -51,7 +52,7 @@ def translate(code: str, message: str, prefix: str) -> Exception | str | None:
         return SchemaOutdated(f"{text}. Create the database, then make Fairturn's schema in it")
     if code == "1153":
         return _packet_too_large()
-    if len(code) == 5 and code.startswith("4500"):
+    if len(code) == 5 and code.startswith("450"):
         return _ours(code, text)
     if code in ("1044", "1045", "1142", "1370"):
         return DatabaseError(f"this user may not use Fairturn: {text}")
@@ -80,6 +81,8 @@ def _ours(code: str, text: str) -> Exception:
     if code == "45009":
         size, _, limit = text.partition(" ")
         return BodyTooLarge(int(size), int(limit))
+    if code == "45011":
+        return CursorLost()
     return InvalidArgument(text)
 
 

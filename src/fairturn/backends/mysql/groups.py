@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from fairturn.backends.base import Opening
@@ -10,6 +11,8 @@ from fairturn.backends.mysql.procedures import Caller, given, in_bytes, in_hex, 
 from fairturn.backends.steps import Op, Row
 from fairturn.core.errors import DuplicateKey, InvalidArgument
 from fairturn.core.rows import EventRow, GroupRow, SendRow
+
+_CURSOR = re.compile(r"\d{1,18}(-\d{1,18})?", re.ASCII)  # the id and the time of an event
 
 
 def _work(item: SendRow | None) -> tuple[bytes | None, str | None]:
@@ -68,7 +71,7 @@ class Groups(Caller):
     def events(
         self, after: str | None, queue: str | None, kinds: Sequence[str] | None, limit: int
     ) -> Op[tuple[list[EventRow], str]]:
-        if after and not (after.isascii() and after.isdecimal() and len(after) <= 18):
+        if after and not _CURSOR.fullmatch(after):
             raise InvalidArgument(
                 f"{after!r} is no cursor of this database's events: pass event.cursor, or "
                 '"" for the beginning'
@@ -78,7 +81,7 @@ class Groups(Caller):
         rows = yield self.call("events_after", 4), arguments
         cursor, *_ = rows.pop()
         events = [
-            EventRow._make((str(position), *map(text, rest), data))
+            EventRow._make((text(position), *map(text, rest), data))
             for position, *rest, data in rows
         ]
-        return events, str(cursor)
+        return events, text(cursor)

@@ -7,6 +7,7 @@ import re
 from fairturn.core.errors import (
     BodyTooLarge,
     ChannelFull,
+    CursorLost,
     DatabaseError,
     DuplicateKey,
     InvalidArgument,
@@ -69,6 +70,8 @@ def _ours(code: str, message: str) -> Exception:
         return BodyTooLarge(int(size), int(limit))
     if code == "FT010":
         return MessageLeased("the message")
+    if code == "FT011":
+        return CursorLost()
     return InvalidArgument(text)
 
 

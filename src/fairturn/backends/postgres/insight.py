@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fairturn.backends.base import Facts, Peek
 from fairturn.backends.postgres.literals import numbers, queue_dict
@@ -21,35 +21,40 @@ from fairturn.core.rows import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """A position in the events: transaction and number. A reader that began with "now" keeps its
-    first snapshot until it has passed all transactions that were open then."""
+class Cursor(NamedTuple):
+    """A position in the events: the last one read, by its transaction, number and time. After a
+    failover or a restore another event may have its numbers, but not its time. A reader that began
+    with "now" keeps its first snapshot until it has passed all transactions that were open then."""
 
-    tx: str
-    id: int
+    tx: str = "0"
+    id: int = 0
+    at: int | None = None
     since: str | None = None
+    timeline: str | None = None
 
     @classmethod
     def of(cls, text: str) -> Cursor:
+        if not text:
+            return cls()
         try:
-            tx, _, rest = (text or "0-0").partition("-")
-            id, _, since = rest.partition("-")
-            return cls(str(int(tx)), int(id), since or None)
+            tx, id, at, *snapshot = text.split("-")
+            since, timeline = snapshot or (None, None)
+            return cls(str(int(tx)), int(id), int(at) if at else None, since, timeline)
         except ValueError:
             raise InvalidArgument(
                 f'{text!r} is not a cursor of events: pass event.cursor, or "" for the beginning'
             ) from None
 
-    def at(self, tx: str, id: int) -> Cursor:
-        since = self.since
-        if since is not None:
-            _, first_unknown, *_ = since.split(":")  # of a pg_snapshot
-            since = None if int(tx) >= int(first_unknown) else since
-        return Cursor(tx, id, since)
+    def moved(self, tx: str, id: int, at: int) -> Cursor:
+        if self.since is not None:
+            _, first_unknown, *_ = self.since.split(":")  # of a pg_snapshot
+            if int(tx) < int(first_unknown):
+                return self._replace(tx=tx, id=id, at=at)
+        return Cursor(tx, id, at)
 
     def __str__(self) -> str:
-        return f"{self.tx}-{self.id}" + (f"-{self.since}" if self.since else "")
+        snapshot = f"-{self.since}-{self.timeline}" if self.since else ""
+        return f"{self.tx}-{self.id}-{'' if self.at is None else self.at}{snapshot}"
 
 
 class Insight:
@@ -113,23 +118,16 @@ class Insight:
         self, after: str | None, queue: str | None, kinds: Sequence[str] | None, limit: int
     ) -> Op[tuple[list[EventRow], str]]:
         if after is None:
-            [(open, snapshot)] = yield self.statements["events_now"], (queue,)
-            return [], str(Cursor(open, 0, snapshot))
+            [row] = yield self.statements["events_now"], (queue,)
+            return [], str(Cursor._make(row))
         cursor = Cursor.of(after)
-        rows = yield (
-            self.statements["events"],
-            (
-                cursor.tx,
-                cursor.id,
-                limit,
-                queue,
-                None if kinds is None else list(kinds),
-                cursor.since,
-            ),
-        )
+        wanted = None if kinds is None else list(kinds)
+        params = (cursor.tx, cursor.id, limit, queue, wanted)
+        params += (cursor.at, cursor.since, cursor.timeline)
+        rows = yield self.statements["events"], params
         events: list[EventRow] = []
         for tx, id, at, kind, *rest in rows:
-            cursor = cursor.at(tx, id)
+            cursor = cursor.moved(tx, id, at)
             if kind is not None:
                 events.append(EventRow(str(cursor), at, kind, *rest))
         return events, str(cursor)

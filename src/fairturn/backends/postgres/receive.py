@@ -33,6 +33,7 @@ class ReceiveTrailer(NamedTuple):
     lost: list[int] | None
     versions: list[int] | None
     floors: dict[str, int] | None
+    server: int | None
     ordered: list[str] | None
 
 
@@ -102,7 +103,8 @@ class Receiving:
                 hints.forget()
                 forgotten = hints.forgotten
             floors, ordered = trailer.floors, trailer.ordered or ()
-            hints.given(rows, passed, forgotten, floors=floors, ordered=ordered)
+            hints.given(rows, passed, forgotten, ordered=ordered)
+            hints.counted(floors, trailer.server)
             hints.versions = trailer.versions
             hints.was_full = len(rows) == args.n
             hints.was_plain = trailer.floors is None
@@ -119,6 +121,7 @@ class Receiving:
         answer: Rows
         passed: Sequence[Hint] = ()
         floors: dict[str, int] | None = None
+        server: int | None = None
         lone, acks = hints.lone(), lease_arrays(args.acks)
         if args.n == 1 and hints.was_plain and consumer.channel is not None and not hints.useful():
             place = (consumer.channel, version)
@@ -133,7 +136,7 @@ class Receiving:
             channel = row.channel
         elif lone is not None:
             channel, *position = lone
-            place = (*position, hints.floors.get(channel, 0))
+            place = (*position, hints.floors.get(channel, 0), hints.server)
             answer = yield (
                 self.statements["receive_lone"],
                 (
@@ -152,7 +155,7 @@ class Receiving:
                 hints.gave_up()
             if not answer:
                 return [], [], False
-            *_, entries_read, ids, text = answer.pop()
+            *_, entries_read, ids, text, server = answer.pop()
             rows, lost = _messages(answer), _numbers(ids)
             rows.sort(key=_order)
             passed, floors = [lone], text and json.loads(text)
@@ -161,7 +164,8 @@ class Receiving:
         if rows:
             consumer.channel, consumer.credit = channel, 0
             hints.took(started, False, False, 0, entries_read, args.n)
-        hints.given(rows, passed, forgotten, floors=floors)
+        hints.given(rows, passed, forgotten)
+        hints.counted(floors, server)
         return rows, lost, True
 
     def _receive_rows(
@@ -197,6 +201,7 @@ class Receiving:
                 numbers([hint.due for hint in passed]),
                 numbers([hint.id for hint in passed]),
                 None if floors is None else json.dumps(floors),
+                hints.server,
                 int(look or hints.sweep_due()),
                 since,
                 since,

@@ -54,6 +54,7 @@ class Hints:
         self._names: list[str] = []
         self.versions: list[int] | None = None
         self.floors: dict[str, int] = {}
+        self.server: int | None = None  # whose numbers the floors are
         self.swept_us = 0  # what was due or expired before this time of the database is swept
         self._clock = (0, 0.0)  # a time of the database, and of time.monotonic at that moment
         self._usual = 0.0  # seconds a hinted receive takes
@@ -148,7 +149,6 @@ class Hints:
         passed: Sequence[Hint],
         forgotten: int,
         *,
-        floors: dict[str, int] | None = None,
         ordered: Sequence[str] = (),
     ) -> None:
         """Remember the last message of each channel (rows are in order within a channel), unless
@@ -157,10 +157,15 @@ class Hints:
         A channel that was read from its hint keeps the time of its last look."""
         if forgotten == self.forgotten:
             self._read_on(rows, passed, ordered)
+
+    def counted(self, floors: dict[str, int] | None, server: int | None) -> None:
+        """Remember the oldest live lease of limited channels: later counts begin there. The numbers
+        of another server (after a failover) mean other leases."""
         if floors:
-            if len(self.floors) > MOST:
+            if len(self.floors) > MOST or server != self.server:
                 self.floors.clear()
             self.floors.update(floors)
+            self.server = server
 
     def _read_on(
         self, rows: Sequence[MessageRow], passed: Sequence[Hint], ordered: Sequence[str]

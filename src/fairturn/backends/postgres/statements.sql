@@ -143,11 +143,11 @@ r.deliveries, r.token, r.memo, r.lease_until, r.json, r.recovered, r.group_name,
 -- As JSON, which is the same for every driver. NULL in the row of a message.
 row_to_json(r.trailer)::text
 
--- name: receive(queue, n, lease, version, types, min_priority, max_bytes, permit, ack_ids, ack_tokens, channel, credit, versions, hint_channels, hint_ranks, hint_dues, hint_ids, floors, sweep, lease_floor, due_floor, own, token, now)
+-- name: receive(queue, n, lease, version, types, min_priority, max_bytes, permit, ack_ids, ack_tokens, channel, credit, versions, hint_channels, hint_ranks, hint_dues, hint_ids, floors, server, sweep, lease_floor, due_floor, own, token, now)
 SELECT {leased}, {trailer} FROM fairturn.receive_rows(:queue::text, :n::int, :lease::bigint, :version::int, :types::text[],
   :min_priority::int, :max_bytes::bigint, :permit::bigint, :ack_ids::text::bigint[], :ack_tokens::text::bigint[],
   :channel::text, :credit::int, :versions::text::int[], :hint_channels::text::text[], :hint_ranks::text::int[],
-  :hint_dues::text::bigint[], :hint_ids::text::bigint[], :floors::text::jsonb, :sweep::int <> 0,
+  :hint_dues::text::bigint[], :hint_ids::text::bigint[], :floors::text::jsonb, :server::bigint, :sweep::int <> 0,
   :lease_floor::bigint, :due_floor::bigint, :own::int <> 0, :token::bigint, :now::bigint) r
 
 -- name: receive_next(queue, lease, permit, after, version, token, ack_ids, ack_tokens)
@@ -155,10 +155,11 @@ SELECT {leased}, (r.trailer).entries_read, array_to_string((r.trailer).lost, ','
 FROM fairturn.receive_next(:queue::text, :lease::bigint, :permit::bigint,
   :after::text, :version::int, :token::bigint, :ack_ids::text::bigint[], :ack_tokens::text::bigint[]) r
 
--- name: receive_lone(queue, n, lease, permit, channel, version, rank, due, id, floor, token, ack_ids, ack_tokens)
-SELECT {leased}, (r.trailer).entries_read, array_to_string((r.trailer).lost, ','), (r.trailer).floors::text
+-- name: receive_lone(queue, n, lease, permit, channel, version, rank, due, id, floor, server, token, ack_ids, ack_tokens)
+SELECT {leased}, (r.trailer).entries_read, array_to_string((r.trailer).lost, ','), (r.trailer).floors::text,
+  (r.trailer).server
 FROM fairturn.receive_lone(:queue::text, :n::int, :lease::bigint, :permit::bigint, :channel::text,
-  :version::int, :rank::int, :due::bigint, :id::bigint, :floor::bigint, :token::bigint, :ack_ids::text::bigint[],
+  :version::int, :rank::int, :due::bigint, :id::bigint, :floor::bigint, :server::bigint, :token::bigint, :ack_ids::text::bigint[],
   :ack_tokens::text::bigint[]) r
 
 -- name: ack(queue, ids, tokens, strict, now)
@@ -386,11 +387,12 @@ FROM a, fairturn.message m
 WHERE m.lane = a.lane AND m.key = ANY (a.keys) AND m.id <> ALL (a.ids) AND (m.expires_at IS NULL OR m.expires_at > a.now)
 
 -- name: events_now(queue)
-SELECT open::text, seen::text FROM fairturn.events_now(:queue::text)
+SELECT coalesce(tx, '0')::text, coalesce(id, 0), at, since::text, timeline FROM fairturn.events_now(:queue::text)
 
--- name: events(tx, id, limit, queue, kinds, since)
+-- name: events(tx, id, limit, queue, kinds, at, since, timeline)
 SELECT tx::text, id, at, kind, queue, message_id, key, channel, delay_us, data
-FROM fairturn.events(:tx::text::xid8, :id::bigint, :limit::int, :queue::text, :kinds::text[], :since::text::pg_snapshot)
+FROM fairturn.events(:tx::text::xid8, :id::bigint, :limit::int, :queue::text, :kinds::text[], :at::bigint,
+  :since::text::pg_snapshot, :timeline::text)
 
 -- name: sleep(queue, who, us)
 SELECT 1 FROM (SELECT fairturn.sleep(:queue::text, :who::int, :us::bigint)) x

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from fairturn.backends.sqlite.common import SQL, Queue, find, ids_of, json_of
 from fairturn.backends.steps import BEGIN_READ, Op
-from fairturn.core.errors import InvalidArgument
+from fairturn.core.errors import CursorLost, InvalidArgument
 from fairturn.core.rows import EventRow
 
 
@@ -42,29 +42,32 @@ class Events:
     def events(
         self, after: str | None, queue: str | None, kinds: Sequence[str] | None, limit: int
     ) -> Op[tuple[list[EventRow], str]]:
-        start = _position(after)
+        start, at = _position(after)
         yield BEGIN_READ
         if queue is not None:
             yield from find(queue, None)
+        if at and (yield SQL.event_gone, (start, at)):
+            raise CursorLost
         # First the end: on your connection the next statement may see later commits. The cursor
         # that is returned must not be behind them.
-        [(newest,)] = yield SQL.last_event, ()
-        last: int = max(newest, start)
+        newest = yield SQL.last_event, (start,)
+        [(last, cursor)] = newest or [(start, after or "0")]
         if after is None:
-            return [], str(last)
+            return [], cursor
         wanted = None if kinds is None else json_of(list(kinds))
         rows = yield SQL.events, (start, last, queue, wanted, limit)
         found = [EventRow._make(row) for row in rows]
-        return found, found[-1].cursor if len(found) >= limit else str(last)
+        return found, found[-1].cursor if len(found) >= limit else cursor
 
 
-def _position(cursor: str | None) -> int:
-    """The last id that was read."""
+def _position(cursor: str | None) -> tuple[int, int]:
+    """The last event that was read: its id, and its time, which no other event with this id has."""
     if not cursor:
-        return 0
-    if not (cursor.isascii() and cursor.isdigit()):
+        return 0, 0
+    id, _, at = cursor.partition("-")
+    if not (id.isascii() and id.isdigit() and (not at or (at.isascii() and at.isdigit()))):
         raise InvalidArgument(
             f"{cursor!r} is no cursor of this database's events: pass event.cursor, or "
             '"" for the beginning'
         )
-    return int(cursor)
+    return int(id), int(at or 0)

@@ -27,11 +27,18 @@ FROM json_each(:ids) i CROSS JOIN fairturn_message m ON m.id = i.value
 -- name: tell_closed(now, queue, data)
 INSERT INTO fairturn_event (at, kind, queue, data) VALUES (:now, 'closed', :queue, :data)
 
--- name: last_event()
-SELECT coalesce(max(id), 0) FROM fairturn_event
+-- name: last_event(after)
+-- If there is a newer one. A cursor is the event's id and time.
+SELECT id, id || '-' || at FROM fairturn_event WHERE id > :after ORDER BY id DESC LIMIT 1
+
+-- name: event_gone(id, at)
+-- A row if the event of a cursor is gone although older ones are kept, or if another event has its id: an old
+-- copy of the file was restored.
+SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM fairturn_event WHERE id = :id AND at = :at)
+  AND EXISTS (SELECT 1 FROM fairturn_event WHERE id <= :id)
 
 -- name: events(after, last, queue, kinds, limit)
-SELECT CAST(id AS TEXT), at, kind, queue, message_id, key, channel, delay_us, data
+SELECT id || '-' || at, at, kind, queue, message_id, key, channel, delay_us, data
 FROM fairturn_event
 WHERE id > :after AND id <= :last AND (:queue IS NULL OR queue = :queue)
   AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))

@@ -138,6 +138,9 @@ BEGIN
   DECLARE v_own TINYINT DEFAULT 0;
   DECLARE v_id, v_lane, v_events, v_count, v_rows INT DEFAULT 0;
   DECLARE v_now, v_end, v_floor, v_cursor BIGINT DEFAULT 0;
+  DECLARE v_after BIGINT DEFAULT COALESCE(NULLIF(SUBSTRING_INDEX(p_after, '-', 1), ''), 0);
+  DECLARE v_at BIGINT DEFAULT IF(LOCATE('-', p_after), SUBSTRING_INDEX(p_after, '-', -1), NULL);
+  DECLARE v_text VARCHAR(64) CHARACTER SET ascii DEFAULT NULL;
   DECLARE v_more TINYINT DEFAULT 1;
   DECLARE v_ids LONGTEXT CHARACTER SET ascii DEFAULT NULL;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
@@ -151,12 +154,19 @@ BEGIN
   IF p_queue IS NOT NULL THEN
     CALL fairturn_queue_(p_queue, NULL, v_id, v_lane, v_now, v_events);
   END IF;
+  -- A cursor is the id and the time of the last event that was read. If that is not there, and was not deleted
+  -- by maintenance, or another event has its id, the database was set back. (Not in the IF: InnoDB locks what
+  -- an expression reads.)
+  SELECT COUNT(*) INTO v_count FROM fairturn_event WHERE id = v_after AND at = v_at;
+  IF v_at IS NOT NULL AND v_after > v_floor AND v_count = 0 THEN
+    CALL fairturn_refuse_(45011, 'the event of this cursor is gone: a failover or a restore set the database back');
+  END IF;
   IF p_after IS NULL THEN
     -- The present cursor: after the last event, but before a gap among the last ones that may be filled.
     SELECT id INTO v_cursor FROM fairturn_event ORDER BY id DESC LIMIT 1;
     CALL fairturn_readable_(GREATEST(v_cursor - 100000, v_floor), 1000000, v_own, v_cursor, v_more);
   ELSE
-    SET v_cursor = GREATEST(IF(p_after = '', 0, p_after), v_floor), p_limit = LEAST(p_limit, 10000),
+    SET v_cursor = GREATEST(v_after, v_floor), p_limit = LEAST(p_limit, 10000),
         v_rows = IF(p_queue IS NULL AND p_kinds IS NULL, p_limit, 10000);
     WHILE v_more AND v_ids IS NULL DO
       CALL fairturn_readable_(v_cursor, v_rows, v_own, v_end, v_more);
@@ -168,16 +178,18 @@ BEGIN
       SET v_cursor = IF(v_count >= p_limit, SUBSTRING_INDEX(v_ids, ',', -1), v_end);
     END WHILE;
   END IF;
+  SELECT CONCAT(id, '-', at) INTO v_text FROM fairturn_event WHERE id = v_cursor;
+  SET v_text = COALESCE(v_text, IF(v_cursor = v_after, p_after, NULL), v_cursor);
   IF p_door THEN
-    SET @fairturn_cursor = CAST(v_cursor AS CHAR);
-    SELECT CAST(e.id AS CHAR) AS `cursor`, e.at, CONVERT(e.kind USING utf8mb4) AS kind,
+    SET @fairturn_cursor = v_text;
+    SELECT CONCAT(e.id, '-', e.at) AS `cursor`, e.at, CONVERT(e.kind USING utf8mb4) AS kind,
            CONVERT(e.queue USING utf8mb4) AS queue, e.message_id AS id,
            CONVERT(e.`key` USING utf8mb4) AS `key`, CONVERT(e.channel USING utf8mb4) AS channel,
            e.delay_us, CONVERT(e.data USING utf8mb4) AS data
       FROM JSON_TABLE(CONCAT('[', COALESCE(v_ids, ''), ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
       STRAIGHT_JOIN fairturn_event e FORCE INDEX (PRIMARY) ON e.id = j.id ORDER BY e.id;
   ELSE
-    SELECT COALESCE(e.id, v_cursor) AS `cursor`, e.at, e.kind, e.queue, e.message_id, e.`key`, e.channel,
+    SELECT COALESCE(CONCAT(e.id, '-', e.at), v_text) AS `cursor`, e.at, e.kind, e.queue, e.message_id, e.`key`, e.channel,
            e.delay_us, e.data
       FROM JSON_TABLE(CONCAT('[', COALESCE(CONCAT(v_ids, ','), ''), '0]'), '$[*]'
              COLUMNS (n FOR ORDINALITY, id BIGINT PATH '$')) j
@@ -195,7 +207,7 @@ CREATE PROCEDURE fairturn_events(
 )
 BEGIN
   CALL fairturn_known_(p_options, 'kinds,limit');
-  IF p_after <> '' AND p_after NOT REGEXP '^[0-9]{1,18}$' THEN
+  IF p_after <> '' AND p_after NOT REGEXP '^[0-9]{1,18}(-[0-9]{1,18})?$' THEN
     CALL fairturn_refuse_(45006, 'after is the cursor of an event, an empty string, or NULL');
   END IF;
   CALL fairturn_read_(p_after, p_queue, JSON_EXTRACT(p_options, '$.kinds'),

@@ -74,40 +74,81 @@ BEGIN
   RETURN least(v_open, v_next)::text::xid8;
 END $$;
 
--- The position from which a reader reads only what happens from now on.
-CREATE OR REPLACE FUNCTION fairturn.events_now(p_queue text, OUT open xid8, OUT seen pg_snapshot) LANGUAGE plpgsql AS $$
+-- The server's timeline: a failover begins a new one, in which transaction numbers may come again.
+CREATE OR REPLACE FUNCTION fairturn.timeline() RETURNS text LANGUAGE sql VOLATILE AS $$
+  SELECT CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END
+$$;
+
+-- The position from which a reader reads only what happens from now on: the last event that nothing can precede
+-- any more, and the snapshot in which the events behind it are known already.
+CREATE OR REPLACE FUNCTION fairturn.events_now(p_queue text, OUT tx xid8, OUT id bigint, OUT at bigint, OUT since pg_snapshot,
+  OUT timeline text) LANGUAGE plpgsql
+SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE v_open xid8;
 BEGIN
   IF p_queue IS NOT NULL THEN
     PERFORM fairturn.queue_row(p_queue);
   END IF;
-  open := fairturn.oldest_open();
-  seen := pg_current_snapshot();
+  PERFORM fairturn.events_adopt();
+  v_open := fairturn.oldest_open();
+  since := pg_current_snapshot();
+  timeline := fairturn.timeline();
+  SELECT e.tx, e.id, e.at INTO tx, id, at FROM fairturn.event e WHERE e.tx < v_open ORDER BY e.tx DESC, e.id DESC LIMIT 1;
+END $$;
+
+-- A dump that was restored on another server has events of transactions that are in the future there. They would
+-- hide, and be sorted behind all new events: give them the number of a transaction that has ended.
+CREATE OR REPLACE FUNCTION fairturn.events_adopt() RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off AS $$
+BEGIN
+  IF EXISTS (SELECT 1 FROM (SELECT e.tx FROM fairturn.event e
+        WHERE e.tx <> coalesce(pg_current_xact_id_if_assigned(), '0') ORDER BY e.tx DESC LIMIT 1) newest
+      WHERE newest.tx >= pg_snapshot_xmax(pg_current_snapshot())) THEN
+    UPDATE fairturn.event e SET tx = (fairturn.oldest_open()::text::bigint - 1)::text::xid8
+      WHERE e.tx >= pg_snapshot_xmax(pg_current_snapshot())
+        AND e.tx <> coalesce(pg_current_xact_id_if_assigned(), '0');
+  END IF;
 END $$;
 
 -- The events after (p_tx, p_id), up to the oldest transaction that is still open; of one queue and of some kinds
--- if they are given. p_since is a snapshot: only events that were not visible in it. If fewer than p_limit are
--- found, a last row without a kind follows: everything before its tx has been read.
+-- if they are given. p_at: the time of the event (p_tx, p_id). If another event is in its place, or it is gone
+-- although older ones are kept, the database was set back: FT011. p_since is a snapshot of p_timeline: only events
+-- that were not visible in it. If fewer than p_limit are found, a last row without a kind follows: the position up
+-- to which everything has been read.
 CREATE OR REPLACE FUNCTION fairturn.events(p_tx xid8 DEFAULT '0', p_id bigint DEFAULT 0, p_limit int DEFAULT 100,
-  p_queue text DEFAULT NULL, p_kinds text[] DEFAULT NULL, p_since pg_snapshot DEFAULT NULL)
+  p_queue text DEFAULT NULL, p_kinds text[] DEFAULT NULL, p_at bigint DEFAULT NULL, p_since pg_snapshot DEFAULT NULL,
+  p_timeline text DEFAULT NULL)
 RETURNS TABLE (tx xid8, id bigint, at bigint, kind text, queue text, message_id bigint, key text, channel text,
   delay_us bigint, data bytea) LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
-  v_open xid8 := fairturn.oldest_open();
+  v_open xid8;
+  -- In another timeline its numbers mean other transactions.
+  v_since pg_snapshot := CASE WHEN p_timeline = fairturn.timeline() THEN p_since END;
   v_n int;
 BEGIN
   IF p_queue IS NOT NULL THEN
     PERFORM fairturn.queue_row(p_queue);
   END IF;
+  PERFORM fairturn.events_adopt();
+  IF p_at IS NOT NULL
+     AND NOT EXISTS (SELECT 1 FROM fairturn.event e WHERE e.tx = p_tx AND e.id = p_id AND e.at = p_at)
+     AND EXISTS (SELECT 1 FROM fairturn.event e WHERE (e.tx, e.id) <= (p_tx, p_id)) THEN
+    RAISE EXCEPTION 'the event of this cursor is gone' USING ERRCODE = 'FT011',
+      HINT = 'the database was set back by a failover or a restore: read again from the beginning, or from now';
+  END IF;
+  v_open := fairturn.oldest_open();
   RETURN QUERY
     SELECT e.tx, e.id, e.at, e.kind, e.queue, e.message_id, e.key, e.channel, e.delay_us, e.data FROM fairturn.event e
     WHERE (e.tx, e.id) > (p_tx, p_id) AND e.tx < v_open AND (p_queue IS NULL OR e.queue = p_queue)
       AND (p_kinds IS NULL OR e.kind = ANY (p_kinds))
-      AND (p_since IS NULL OR NOT pg_visible_in_snapshot(e.tx, p_since))
+      AND (v_since IS NULL OR NOT pg_visible_in_snapshot(e.tx, v_since))
     ORDER BY e.tx, e.id LIMIT p_limit;
   GET DIAGNOSTICS v_n = ROW_COUNT;
   IF v_n < p_limit THEN
-    RETURN QUERY SELECT greatest(v_open, p_tx), 0::bigint, NULL::bigint, NULL, NULL, NULL::bigint, NULL, NULL, NULL::bigint, NULL::bytea;
+    RETURN QUERY SELECT e.tx, e.id, e.at, NULL, NULL, NULL::bigint, NULL, NULL, NULL::bigint, NULL::bytea
+      FROM fairturn.event e WHERE (e.tx, e.id) > (p_tx, p_id) AND e.tx < v_open ORDER BY e.tx DESC, e.id DESC LIMIT 1;
   END IF;
 END $$;

@@ -1,5 +1,11 @@
 -- Fairturn on PostgreSQL: which channels are open, and the gates that are locked while limited channels deliver.
 
+-- Which server this is, and which database of it. The numbers of leases (lease_no) are its own: after a failover or a
+-- restore they begin again from an earlier one, and floors of the server before would hide leases.
+CREATE OR REPLACE FUNCTION fairturn.server_mark() RETURNS bigint LANGUAGE sql STABLE AS $$
+  SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint # 'fairturn.lease_no'::regclass::oid::bigint
+$$;
+
 -- How many messages each channel may deliver now, by its policy: `room` (NULL: no limit, 0: closed). `gated`: it
 -- may deliver only under its gate. `wait`: only its rate keeps it closed, for so long. p_floors maps a channel to
 -- the oldest live lease that the consumer saw: leases are counted from there on. p_all: the caller holds all gates,

@@ -2,7 +2,7 @@
 --
 -- The SQLSTATEs of Fairturn's errors: FT001 lease lost, FT002 no such queue, FT003 duplicate key, FT004 channel
 -- full, FT005 bad name, FT006 bad argument, FT007 unsafe transaction, FT008 permit lost, FT009 body too large,
--- FT010 message is leased. DETAIL has the value that a client needs for its own error.
+-- FT010 message is leased, FT011 cursor of events lost. DETAIL has the value that a client needs for its own error.
 
 -- The database's clock, in microseconds; p_now, if it is given.
 CREATE OR REPLACE FUNCTION fairturn.now_us(p_now bigint DEFAULT NULL) RETURNS bigint

@@ -13,7 +13,7 @@ CREATE OR REPLACE FUNCTION fairturn.receive_rows(
   p_queue text, p_n int, p_lease bigint, p_version int, p_types text[], p_min_priority int,
   p_max_bytes bigint, p_permit bigint, p_ack_ids bigint[], p_ack_tokens bigint[], p_channel text,
   p_credit int, p_versions int[], p_hint_channels text[], p_hint_ranks int[], p_hint_dues bigint[],
-  p_hint_ids bigint[], p_floors jsonb, p_sweep boolean, p_lease_floor bigint, p_due_floor bigint, p_own boolean, p_token bigint, p_now bigint)
+  p_hint_ids bigint[], p_floors jsonb, p_server bigint, p_sweep boolean, p_lease_floor bigint, p_due_floor bigint, p_own boolean, p_token bigint, p_now bigint)
 RETURNS SETOF fairturn.receive_row LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -31,6 +31,7 @@ DECLARE
   s record;
   c record;
   v_no bigint;
+  v_floors jsonb := CASE WHEN p_server = fairturn.server_mark() THEN p_floors END;
   t fairturn.receive_trailer;
   v_last fairturn.receive_row;
   v_read bigint := pg_stat_get_xact_tuples_returned('fairturn.message_ready'::regclass);
@@ -68,7 +69,7 @@ BEGIN
     ELSE
       c := fairturn.choose(q, p_n, p_version, p_types, v_max_rank, p_max_bytes, p_channel, p_credit,
         CASE WHEN v_hints THEN p_versions END, CASE WHEN v_hints THEN p_hint_channels ELSE '{}' END,
-        p_hint_ranks, p_hint_dues, p_hint_ids, p_floors, v_ack_channels, p_own, p_now);
+        p_hint_ranks, p_hint_dues, p_hint_ids, v_floors, v_ack_channels, p_own, p_now);
       EXIT WHEN v_swept OR cardinality(c.ids) >= p_n;
       v_sweep := true;
       v_chosen := true;
@@ -127,6 +128,7 @@ BEGIN
   IF q.paused = 0 THEN
     t.versions := c.versions;
     t.floors := c.floors;
+    t.server := CASE WHEN c.floors IS NOT NULL THEN fairturn.server_mark() END;
     t.ordered := c.ordered;
   END IF;
   v_last.trailer := t;
@@ -159,7 +161,7 @@ BEGIN
   END IF;
   v_all := ARRAY(SELECT x FROM fairturn.receive_rows(p_queue, p_n, fairturn.us(p_lease),
     p_version, p_types, p_min_priority, p_max_bytes, p_permit, '{}', '{}', v_cursor.channel,
-    coalesce(v_cursor.credit, 0), NULL, '{}', '{}', '{}', '{}', NULL, true, 0, 0, false, fairturn.new_token(), p_now) x);
+    coalesce(v_cursor.credit, 0), NULL, '{}', '{}', '{}', '{}', NULL, NULL, true, 0, 0, false, fairturn.new_token(), p_now) x);
   t := (v_all[cardinality(v_all)]).trailer;
   IF v_cursor.queue_id IS NOT NULL AND (t.channel, t.credit) IS DISTINCT FROM (v_cursor.channel, v_cursor.credit) THEN
     UPDATE fairturn.cursor k SET channel = t.channel, credit = t.credit WHERE k.queue_id = q.id;

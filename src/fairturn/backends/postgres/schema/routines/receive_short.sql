@@ -74,7 +74,7 @@ $$;
 -- (a call that carries acks waits for it), and its leases are counted from p_floor on. A trailer without messages:
 -- the acks were carried out, and the channel is closed. The messages are in no particular order.
 CREATE OR REPLACE FUNCTION fairturn.receive_lone(p_queue text, p_n int, p_lease bigint, p_permit bigint, p_channel text,
-  p_version int, p_rank int, p_due bigint, p_id bigint, p_floor bigint, p_token bigint,
+  p_version int, p_rank int, p_due bigint, p_id bigint, p_floor bigint, p_server bigint, p_token bigint,
   p_ack_ids bigint[], p_ack_tokens bigint[])
 RETURNS SETOF fairturn.receive_row LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
@@ -127,7 +127,7 @@ BEGIN
       FROM fairturn.lone_channel(p_queue, p_channel) o CROSS JOIN LATERAL (
         SELECT count(*)::int AS n, min(z.lease_no) AS floor FROM (
           SELECT m.lease_no FROM fairturn.message m
-          WHERE m.lane = o.lane AND m.channel = p_channel AND m.state = 'l' AND m.lease_no >= p_floor
+          WHERE m.lane = o.lane AND m.channel = p_channel AND m.state = 'l' AND m.lease_no >= CASE WHEN p_server = fairturn.server_mark() THEN p_floor ELSE 0 END
           ORDER BY m.lease_no LIMIT coalesce(o.most, 0)) z) l
       WHERE o.lane = q.lane;
   END IF;
@@ -158,6 +158,7 @@ BEGIN
   t.entries_read := least(pg_stat_get_xact_tuples_returned('fairturn.message_ready'::regclass) - v_read, 2147483647);
   IF v_floor IS NOT NULL THEN
     t.floors := jsonb_build_object(p_channel, v_floor);
+    t.server := fairturn.server_mark();
   END IF;
   v_last.trailer := t;
   RETURN NEXT v_last;

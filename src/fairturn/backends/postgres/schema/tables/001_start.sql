@@ -331,7 +331,8 @@ CREATE TYPE fairturn.receive_trailer AS (
   recovered boolean, -- messages were recovered, which lie before the hints
   lost bigint[], -- the messages whose carried acks failed, because the leases were lost
   versions int[], -- the versions that have messages ready
-  floors jsonb, -- the oldest live lease of each limited channel
+  floors jsonb, -- the oldest live lease of each limited channel,
+  server bigint, -- by the numbers of this server
   ordered text[] -- the channels that are ordered
 );
 
