@@ -145,12 +145,12 @@ def test_events_are_read_from_a_cursor_on(db: MemoryBackend):
     assert do(db.events(None, None, None, 9)) == ([], "0-0")
     send(db, row(), row(delay_us=S))
     rows, cursor = do(db.events("", "q", None, 1))
-    assert rows == [("1", NOW, "created", "q", 1, None, "", 0, None)]
+    assert rows == [(f"1-{NOW}", NOW, "created", "q", 1, None, "", 0, None)]
     rows, cursor = do(db.events(cursor, "q", None, 9))
-    assert rows == [("2", NOW, "created", "q", 2, None, "", S, None)]
+    assert rows == [(f"2-{NOW}", NOW, "created", "q", 2, None, "", S, None)]
     take(db)
     assert told(db, cursor) == ["leased"]
-    assert do(db.events("", None, ["dead"], 9)) == ([], "3")
+    assert do(db.events("", None, ["dead"], 9)) == ([], f"3-{NOW}")
 
 
 def test_a_batch_is_all_or_nothing(db: MemoryBackend):

@@ -201,7 +201,8 @@ def test_an_expired_permit_is_refused(bench: Bench, channels: list[str]) -> None
     bench.create("q")
     for i in range(8):
         bench.send("q", channels[i % len(channels)], b"x")
-    permit = bench.run(bench.backend.permit_create("w", HOUR, None))
+    permit = 7
+    bench.run(bench.backend.permit_create(permit, "w", HOUR, None))
     consumer = Consumer(bench, "q", True)
     consumer.receive(1, 0, permit)
     assert len(consumer.receive(1, 1, permit).rows) == 1

@@ -122,8 +122,8 @@ def test_the_hints_of_others_stay_theirs_if_the_channel_in_its_turn_is_closed() 
             "p_version => NULL, p_types => NULL, p_min_priority => NULL, p_max_bytes => NULL, "
             "p_permit => NULL, p_ack_ids => '{}', p_ack_tokens => '{}', p_channel => 'a', "
             "p_credit => 2, p_versions => '{0}', p_hint_channels => '{b,c}', p_hint_ranks => %s, "
-            "p_hint_dues => %s, p_hint_ids => %s, p_floors => '{}', p_server => 0, p_sweep => false, "
-            "p_lease_floor => 0, p_due_floor => 0, p_own => true, p_token => 1, "
+            "p_hint_dues => %s, p_hint_ids => %s, p_floors => '{}', p_server => 0, "
+            "p_sweep => false, p_lease_floor => 0, p_due_floor => 0, p_own => true, p_token => 1, "
             "p_now => NULL)",
             (queue.name, [0, start.rank], [at[sent["b"]], start.due], [sent["b"], start.id]),
         ).fetchall()

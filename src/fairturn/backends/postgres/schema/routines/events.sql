@@ -97,18 +97,25 @@ BEGIN
   SELECT e.tx, e.id, e.at INTO tx, id, at FROM fairturn.event e WHERE e.tx < v_open ORDER BY e.tx DESC, e.id DESC LIMIT 1;
 END $$;
 
--- A dump that was restored on another server has events of transactions that are in the future there. They would
--- hide, and be sorted behind all new events: give them the number of a transaction that has ended.
-CREATE OR REPLACE FUNCTION fairturn.events_adopt() RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off AS $$
+-- A dump that was restored on another server has transaction numbers of the old one. Those that are higher than the
+-- number of the restore itself (the row's xmin; never so in a row that was written here) would be sorted behind new
+-- events, or hide for long: they get that number. Once for each server.
+CREATE OR REPLACE FUNCTION fairturn.events_adopt() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_here bigint := (SELECT c.system_identifier FROM pg_control_system() c);
+  v_next bigint;
 BEGIN
-  IF EXISTS (SELECT 1 FROM (SELECT e.tx FROM fairturn.event e
-        WHERE e.tx <> coalesce(pg_current_xact_id_if_assigned(), '0') ORDER BY e.tx DESC LIMIT 1) newest
-      WHERE newest.tx >= pg_snapshot_xmax(pg_current_snapshot())) THEN
-    UPDATE fairturn.event e SET tx = (fairturn.oldest_open()::text::bigint - 1)::text::xid8
-      WHERE e.tx >= pg_snapshot_xmax(pg_current_snapshot())
-        AND e.tx <> coalesce(pg_current_xact_id_if_assigned(), '0');
+  IF EXISTS (SELECT 1 FROM fairturn.event_server s WHERE s.system_identifier = v_here)
+     OR current_setting('transaction_read_only') = 'on' THEN
+    RETURN;
   END IF;
+  v_next := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+  UPDATE fairturn.event e SET tx = x.here::text::xid8
+    FROM (SELECT o.tx, o.id, -- xmin has 32 bits, tx has 64
+            v_next - (v_next - o.xmin::text::bigint) % 4294967296 AS here FROM fairturn.event o) x
+    WHERE e.tx = x.tx AND e.id = x.id AND e.tx::text::bigint > x.here;
+  DELETE FROM fairturn.event_server;
+  INSERT INTO fairturn.event_server VALUES (v_here);
 END $$;
 
 -- The events after (p_tx, p_id), up to the oldest transaction that is still open; of one queue and of some kinds

@@ -275,6 +275,10 @@ CREATE TABLE fairturn.event (
   PRIMARY KEY (tx, id)
 ) WITH (autovacuum_vacuum_cost_delay = 0);
 
+-- One row: the server whose transaction numbers the events have (see events_adopt).
+CREATE TABLE fairturn.event_server (system_identifier bigint PRIMARY KEY);
+INSERT INTO fairturn.event_server SELECT c.system_identifier FROM pg_control_system() c;
+
 -- Connections that wait for a NOTIFY of a queue ('': of any queue): others notify only if there is one. The table
 -- is unlogged: it costs no WAL, and it is empty after a crash, when nobody listens.
 CREATE UNLOGGED TABLE fairturn.listener (
