@@ -37,6 +37,7 @@ def test_the_session_is_what_the_client_shows(client: str, tmp_path: Path) -> No
     url = URLS[client]("sql_page")
     with fairturn.connect(url) as db:
         db.migrate()
+    number_tokens(client, url)
     sessions = [
         (block, *step)
         for block in blocks(PAGES[client])
@@ -50,6 +51,31 @@ def test_the_session_is_what_the_client_shows(client: str, tmp_path: Path) -> No
             f"{block.place}\n{statement}\nthe page shows:\n{shown}\nthe client says:\n{answer}"
         )
     check_grants(client, url)
+
+
+def number_tokens(client: str, url: str) -> None:
+    """Tokens that are the same in each run: the page shows them, and types them in again."""
+    pseudo = "* 2860486313000001 + 1234567890123457) % 9007199254740992"
+    if client == "psql":
+        with psycopg.connect(url, autocommit=True) as admin:
+            admin.execute("CREATE SEQUENCE public.page_token")
+            admin.execute("GRANT USAGE ON SEQUENCE public.page_token TO PUBLIC")
+            admin.execute(
+                "CREATE OR REPLACE FUNCTION fairturn.new_token() RETURNS bigint LANGUAGE sql AS "
+                f"$$ SELECT (nextval('public.page_token') {pseudo} $$"
+            )
+        return
+    parts = urlsplit(url)
+    connection = pymysql.connect(
+        host=parts.hostname or "", port=parts.port or 0, user="root", database=parts.path[1:]
+    )
+    with connection, connection.cursor() as cursor:
+        cursor.execute("CREATE SEQUENCE page_token NOCACHE")
+        cursor.execute("DROP PROCEDURE fairturn_new_token_")
+        cursor.execute(
+            "CREATE PROCEDURE fairturn_new_token_(OUT p_token BIGINT) "
+            f"SET p_token = (NEXT VALUE FOR page_token {pseudo}"
+        )
 
 
 def check_grants(client: str, url: str) -> None:
