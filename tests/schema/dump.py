@@ -19,7 +19,7 @@ from tests import servers
 
 HERE = Path(__file__).parent
 # They say what was migrated when, and by whom.
-RECORDS = {"migration", "installed", "routine"}
+RECORDS = {"migration", "installed", "routine", "event_server"}
 
 Ask = Callable[..., list[dict[str, Any]]]
 

@@ -103,7 +103,7 @@ async def test_a_batch_of_deletes_is_answered_entry_by_entry(desk: Desk) -> None
 @everywhere()
 async def test_a_whole_batch_of_deletes_fails_for_its_ids_and_its_number(desk: Desk) -> None:
     url = await desk.queue()
-    handle = receipt_handles.receipt_handle(1, 1, 1)
+    handle = receipt_handles.receipt_handle(receipt_handles.Receipt(1, 1, 1, 1))
 
     def entries(*ids: str) -> list[dict[str, Any]]:
         return [{"Id": id, "ReceiptHandle": handle, "VisibilityTimeout": 1} for id in ids]

@@ -173,10 +173,11 @@ def test_the_door_alone_from_the_migrations_to_the_ack(migrated: None) -> None:
         ("3", "", "1"),
         ("1", "t7", '{"to": "ann"}'),
     ]
+    token = rows[0][12]
     rows = shell(database, "CALL jobs_receive('é', 2, NULL);").split("\t")
     assert rows[:3] == ["4", "t8", '"x"']  # the round went on
-    assert shell(database, "CALL jobs_ack('é', '[[3, 1], [9, 1]]', '{}');") == "[9]\n"
-    shell(database, "CALL jobs_fail('é', '[[1, 1]]', 'boom', NULL, '{}');")
+    assert shell(database, f"CALL jobs_ack('é', '[[3, {token}], [9, 1]]', '{{}}');") == "[9]\n"
+    shell(database, f"CALL jobs_fail('é', '[[1, {token}]]', 'boom', NULL, '{{}}');")
     assert shell(database, "CALL jobs_redrive('é', NULL, 10, '{}');") == "1\n"
     stats = shell(database, "CALL jobs_stats('é', NULL);").split("\t")
     assert stats[:7] == ["é", "1", "1", "1", "0", "0", "0"]

@@ -12,6 +12,7 @@ FairturnError
  │   ├─ InvalidArgument
  │   ├─ InvalidBody
  │   ├─ BodyTooLarge
+ │   ├─ CursorLost
  │   └─ UnsafeTransaction
  ├─ LeaseLost                the lease is lost: normal, nothing was changed
  │   └─ PermitLost
@@ -187,7 +188,7 @@ class PermitLost(LeaseLost):
         )
 
 
-class CursorLost(FairturnError):
+class CursorLost(UsageError):
     """The database was set back to a time before this cursor of events."""
 
     def __init__(self) -> None:
