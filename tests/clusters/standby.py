@@ -40,8 +40,7 @@ class Node(Postgres):
     ) -> None:
         self.name = name  # application_name of its connection to the primary
         self.source = source
-        # In memory: the pair outlives the kill of a server, and need not outlive the machine.
-        super().__init__(settings={**_SETTINGS, **(settings or {})}, durable=False)
+        super().__init__(settings={**_SETTINGS, **(settings or {})})
 
     def prepare(self) -> None:
         if self.source is None:
