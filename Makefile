@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
 # Hundreds of processes import the same modules: compile each once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run demo test test-deep check static conformance generate bench bench-compare mutants faults fuzz model \
+.PHONY: run demo test test-deep check static conformance generate bench bench-compare mutants faults failovers fuzz model \
 	schema-dump servers clean
 
 run: $(CLI)              ## an SQS on 127.0.0.1:9324, on embedded SQLite; prints how to try it
@@ -54,6 +54,9 @@ mutants: $(DEV)          ## deliberate bugs, each of which the model test must c
 
 faults: $(DEV) servers   ## kill -9 and contention, a thousand rounds each: FAIRTURN_FAULTS=1000
 	FAIRTURN_FAULTS=$${FAIRTURN_FAULTS:-1000} $(BIN)/python -m pytest tests/faults -s
+
+failovers: $(DEV) servers ## a Patroni cluster changes its leader 20 times, twice: FAIRTURN_FAILOVERS=20
+	FAIRTURN_FAILOVERS=$${FAIRTURN_FAILOVERS:-20} $(BIN)/python -m pytest tests/clusters/test_patroni.py -s
 
 fuzz: $(DEV) servers     ## the SQS server's wire, ten minutes: FAIRTURN_FUZZ=600 seconds
 	FAIRTURN_FUZZ=$${FAIRTURN_FUZZ:-600} $(BIN)/python -m pytest tests/server/test_wire_fuzz.py -s

@@ -7,6 +7,9 @@ ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/n
 command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ] || missing="$missing mariadb-server"
 command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || missing="$missing pgbouncer"
 command -v rabbitmq-server >/dev/null || [ -x /usr/sbin/rabbitmq-server ] || missing="$missing rabbitmq-server"
+command -v patroni >/dev/null || missing="$missing patroni"
+command -v etcd >/dev/null || missing="$missing etcd-server"
+command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing="$missing haproxy"
 [ -z "$missing" ] && exit 0
 
 without() {

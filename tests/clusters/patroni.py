@@ -13,9 +13,12 @@ takes seconds: Patroni's own defaults are a ttl of 30 and a loop of 10 seconds.
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import json
 import os
 import signal
+import socket
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -152,6 +155,7 @@ class Haproxy(Server):
         lines = [
             "global",
             "  maxconn 500",
+            f"  stats socket {self.directory / 'stats'}",
             "defaults",
             "  mode tcp",
             "  timeout connect 2s",
@@ -177,7 +181,19 @@ class Haproxy(Server):
         run_step([find_binary("haproxy", "haproxy"), "-v"], self.user, self.directory)
 
     def ready(self) -> bool:
-        return self.accepts()
+        """It forwards to one server. At its start it takes all of them for good, until the first
+        checks have failed."""
+        return self.accepts() and self._up() == 1
+
+    def _up(self) -> int:
+        asking = socket.socket(socket.AF_UNIX)
+        with asking, contextlib.suppress(OSError), asking.makefile("rw") as talk:
+            asking.connect(str(self.directory / "stats"))
+            talk.write("show stat\n")
+            talk.flush()
+            states = list(csv.DictReader(talk))
+            return sum(row["svname"] in NODES and row["status"].startswith("UP") for row in states)
+        return 0
 
 
 def _get(url: str) -> tuple[int, Any]:
