@@ -105,9 +105,8 @@ def _error(
         return DatabaseUnavailable(f"{call.what}: the connection broke three times: {error}")
     if meaning == TORN and not call.repeatable:
         return OutcomeUnknown(call.what, error)
-    # For example: an administrator or a time limit cancelled the statement, or the server is
-    # read-only after a failover. The list can never be complete, and a worker must survive all of
-    # them.
+    # For example: an administrator or a time limit cancelled the statement. The list can never be
+    # complete, and a worker must survive all of them.
     return DatabaseError(f"{call.what} failed in the database ({code}): {error}")
 
 

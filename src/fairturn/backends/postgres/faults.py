@@ -9,6 +9,7 @@ from fairturn.core.errors import (
     ChannelFull,
     CursorLost,
     DatabaseError,
+    DatabaseUnavailable,
     DuplicateKey,
     InvalidArgument,
     InvalidName,
@@ -24,6 +25,7 @@ _BUSY = {"40001", "40P01", "55P03"}  # serialization failure, deadlock, lock not
 _GONE = {"57P01", "57P02", "57P03", "08000", "08001", "08003", "08004", "08006", "gone"}
 # No such schema, table, function or column: the schema is missing or older than this client.
 _OUTDATED = {"3F000", "42P01", "42883", "42703"}
+_READ_ONLY = "25006"
 _DETAIL = re.compile(r"^DETAIL:\s*(.*)$", re.MULTILINE)
 
 
@@ -42,6 +44,17 @@ def translate(code: str, message: str) -> Exception | str | None:
         return DatabaseError(f"the server is out of resources: {message.splitlines()[0]}")
     if code == "42501":
         return DatabaseError(f"this role may not use Fairturn: {message.splitlines()[0]}")
+    # A standby refuses our unlogged table with the second one, before it comes to the write.
+    if code == _READ_ONLY or (code == "0A000" and "during recovery" in message):
+        # Unavailable: nothing was written, and no connection of the pool is used again. The next
+        # one may lead to the primary.
+        return DatabaseUnavailable(
+            "this PostgreSQL server takes no writes: it is a standby, or its transactions are "
+            f"read-only ({message.splitlines()[0]})",
+            "Connect to the primary: name all servers in the URL, "
+            "postgresql://…@host1,host2/…?target_session_attrs=read-write. If this is the "
+            "primary, look at default_transaction_read_only",
+        )
     return None
 
 

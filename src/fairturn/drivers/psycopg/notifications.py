@@ -47,7 +47,7 @@ class PsycopgListening:
                 raise
             finally:
                 time_limit.cancel()
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:  # also: a standby refuses LISTEN
             raise ConnectionError(str(error)) from error
         self.pid = self._connection.info.backend_pid
         self._reads, self._writes = os.pipe()
@@ -102,7 +102,7 @@ class AsyncPsycopgListening:
                 raise
             finally:
                 time_limit.cancel()
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:  # also: a standby refuses LISTEN
             raise ConnectionError(str(error)) from error
         return cls(connection)
 
