@@ -216,17 +216,19 @@ class Waiting:
 
 
 def test_calls_that_wait_outlast_a_failover(pair: Replicated) -> None:
-    """One Database, one URL of both servers. Two calls wait when the primary is killed: they go on
-    at the new one, and they are woken there."""
-    with fairturn.connect(pair.url("jobs")) as db, fairturn.connect(pair.url("jobs")) as other:
-        queue = db.queue("q")
-        asked = queue.send("asked", type="asked", delay=3600).id
+    """The URL has both servers. Two calls wait when the primary is killed: they go on at the new
+    one, and they are woken there. (Of two Databases: each is one listener.)"""
+    url = pair.url("jobs")
+    with fairturn.connect(url) as one, fairturn.connect(url) as two, fairturn.connect(url) as other:
+        asked = other.queue("q").send("asked", type="asked", delay=3600).id
         pair.catch_up()
-        received = Waiting(lambda: [m.body for m in queue.receive(wait=120, types=["sent"])])
-        answered = Waiting(lambda: queue.wait(id=asked, timeout=120).state)
-        wait_until(lambda: listeners(pair.primary), "they wait")
+        received = Waiting(
+            lambda: [m.body for m in one.queue("q").receive(wait=120, types=["sent"])]
+        )
+        answered = Waiting(lambda: two.queue("q").wait(id=asked, timeout=120).state)
+        wait_until(lambda: listeners(pair.primary) == 2, "they wait")
         pair.fail_over()
-        wait_until(lambda: listeners(pair.primary), "they wait at the new primary")
+        wait_until(lambda: listeners(pair.primary) == 2, "they wait at the new primary")
         wait_until(lambda: sent(other, "sent"), "a send succeeds")
         assert received.join() == ["sent"]
         other.queue("q").cancel(id=asked)
@@ -243,19 +245,19 @@ def sent(db: fairturn.Database, type: str) -> bool:
 
 def test_calls_that_wait_outlast_a_failover_async(pair: Replicated) -> None:
     async def main() -> None:
-        async with fairturn.connect_async(pair.url("jobs")) as db:
-            queue = db.queue("q")
-            asked = (await queue.send("asked", type="asked", delay=3600)).id
+        url = pair.url("jobs")
+        async with fairturn.connect_async(url) as one, fairturn.connect_async(url) as two:
+            asked = (await one.queue("q").send("asked", type="asked", delay=3600)).id
             pair.catch_up()
-            received = asyncio.create_task(queue.receive(wait=120, types=["sent"]))
-            answered = asyncio.create_task(queue.wait(id=asked, timeout=120))
-            await until(lambda: listeners(pair.primary))
+            received = asyncio.create_task(one.queue("q").receive(wait=120, types=["sent"]))
+            answered = asyncio.create_task(two.queue("q").wait(id=asked, timeout=120))
+            await until(lambda: listeners(pair.primary) == 2)
             await asyncio.to_thread(pair.fail_over)
-            await until(lambda: listeners(pair.primary))
-            with fairturn.connect(pair.url("jobs")) as other:
+            await until(lambda: listeners(pair.primary) == 2)
+            with fairturn.connect(url) as other:
                 await until(lambda: sent(other, "sent"))
             assert [message.body for message in await received] == ["sent"]
-            await queue.cancel(id=asked)
+            await two.queue("q").cancel(id=asked)
             assert (await answered).state == "gone"
 
     asyncio.run(main())
@@ -268,12 +270,12 @@ async def until(condition: Callable[[], Any]) -> None:
 
 def test_a_wait_for_a_database_that_stays_away_tells_it(pair: Replicated) -> None:
     """Not that the message is not finished: nobody knows."""
-    with fairturn.connect(pair.url("jobs")) as db:
-        queue = db.queue("q")
-        id = queue.send(1, delay=3600).id
-        answered = Waiting(lambda: queue.wait(id=id, timeout=3))
-        received = Waiting(lambda: queue.receive(wait=3))
-        wait_until(lambda: listeners(pair.primary), "they wait")
+    url = pair.url("jobs")
+    with fairturn.connect(url) as one, fairturn.connect(url) as two:
+        id = one.queue("q").send(1, delay=3600).id
+        answered = Waiting(lambda: one.queue("q").wait(id=id, timeout=5))
+        received = Waiting(lambda: two.queue("q").receive(wait=5))
+        wait_until(lambda: listeners(pair.primary) == 2, "they wait")
         pair.standby.kill9()
         pair.primary.kill9()
         for waiting in (answered, received):
@@ -282,19 +284,18 @@ def test_a_wait_for_a_database_that_stays_away_tells_it(pair: Replicated) -> Non
 
 
 def test_closing_ends_calls_that_outlast_an_outage(pair: Replicated) -> None:
-    db = fairturn.connect(pair.url("jobs"))
-    queue = db.queue("q")
-    id = queue.send(1, delay=3600).id
+    one, two = fairturn.connect(pair.url("jobs")), fairturn.connect(pair.url("jobs"))
+    id = one.queue("q").send(1, delay=3600).id
     calls = [
-        Waiting(lambda: queue.wait(id=id, timeout=600)),
-        Waiting(lambda: queue.receive(wait=600)),
+        Waiting(lambda: one.queue("q").wait(id=id, timeout=600)),
+        Waiting(lambda: two.queue("q").receive(wait=600)),
     ]
-    wait_until(lambda: listeners(pair.primary), "they wait")
+    wait_until(lambda: listeners(pair.primary) == 2, "they wait")
     pair.standby.kill9()
     pair.primary.kill9()
-    ticket = db._core.waker.ticket("q")
-    wait_until(lambda: not ticket.live, "the connections are gone")
-    db.close()
+    for db in (one, two):
+        wait_until(lambda db=db: not db._core.waker.live, "its connections are gone")
+        db.close()
     for call in calls:
         with pytest.raises(fairturn.DatabaseUnavailable, match="closed"):
             call.join()

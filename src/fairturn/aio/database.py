@@ -155,6 +155,7 @@ class AsyncDatabase:
 
     async def close(self) -> None:
         """Close the connections. Later calls raise DatabaseUnavailable."""
+        self._core.closed = True
         await self._core.hub.close()
         await self._core.waker.close()
         await self._runner.close()

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fairturn.aio.leased import AsyncLeasedMessage
 from fairturn.backends.verbs import ACK, RELEASE
 from fairturn.core import check
+from fairturn.core.errors import DatabaseUnavailable
 from fairturn.core.message import Message
 from fairturn.core.sends import OnConflict, Send, Sent
 from fairturn.core.settings import Backoff, ChannelStats, Policy, Settings
@@ -237,17 +239,24 @@ class AsyncQueue:
         ticket = None
         try:
             while True:
-                received = await self._runner.run(
-                    receives.receive(self._core, self.name, poll.args, self._runner.own, grouped)
-                )
-                pause = poll.after(received, ticket is not None and ticket.live)
-                if pause is None:
-                    break
-                if ticket is None:
-                    ticket = await self._core.waker.ticket(self.name)
-                    if ticket.live:
-                        continue  # a message may have come before the subscription: query again
-                await ticket.wait(pause)
+                try:
+                    received = await self._runner.run(
+                        receives.receive(
+                            self._core, self.name, poll.args, self._runner.own, grouped
+                        )
+                    )
+                    pause = poll.after(received, ticket is not None and ticket.live)
+                    if pause is None:
+                        break
+                    if ticket is None:
+                        ticket = await self._core.waker.ticket(self.name)
+                        if ticket.live:
+                            continue  # one may have come before the subscription: query again
+                    await ticket.wait(pause)
+                except DatabaseUnavailable as error:
+                    if self._core.closed or not self._runner.own:
+                        raise
+                    await asyncio.sleep(poll.outage(error))
         finally:
             if ticket is not None:
                 await ticket.leave()

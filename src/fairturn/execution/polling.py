@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from fairturn.backends.base import Receive, Received
 from fairturn.core import limits
+from fairturn.core.errors import DatabaseUnavailable
+from fairturn.execution.retries import absence
 
 # Seconds between two checks: the first pause, and the longest; each pause is twice the one before.
 # POLLING: the database cannot wake us. LISTENING: it can. (A sender that looked for listeners just
@@ -62,10 +64,13 @@ class Poll:
         self.retry_after: float | None = 0.0
         self._deadline = time.monotonic() + wait_us / limits.SECOND
         self._pace = Pace() if wait_us else None  # None: it does not wait
+        self._waits = False  # there was a result, and it was empty
+        self._failures = 0  # one after the other
 
     def after(self, received: Received, listening: bool) -> float | None:
         """Return how long to pause after this result, or None to return it to the caller."""
         self.lost += received.lost
+        self._failures = 0
         if self.args.acks:
             # They are committed; the next query must not carry them again.
             self.args = replace(self.args, acks=())
@@ -75,7 +80,18 @@ class Poll:
         self.retry_after = None if after is None else after / limits.SECOND
         if self._pace is None or (left := self._deadline - time.monotonic()) <= 0:
             return None
+        self._waits = True
         pause = self._pace.next(listening)
         if after is not None:
             pause = min(pause, after / limits.SECOND)
         return min(pause, left)
+
+    def outage(self, error: DatabaseUnavailable) -> float:
+        """Return how long to pause after this error. A receive that has begun to wait outlasts an
+        absence of the database, such as a failover. Else, or when its time is over, raise it."""
+        left = self._deadline - time.monotonic()
+        # Under a permit the caller must know that messages may have been leased.
+        if not self._waits or self.args.permit is not None or left <= 0:
+            raise error
+        self._failures += 1
+        return min(absence(self._failures), left)

@@ -35,6 +35,7 @@ class Core:
     clock: Callable[[], int] | None = None  # of tests; None: the database's
     waker: Any = None
     hub: Any = None
+    closed: bool = False
     grouped: bool = False  # groups are in use: the end of a message may complete a group
     consumers: dict[str, ConsumerState] = field(default_factory=dict[str, ConsumerState])
 

@@ -154,6 +154,7 @@ class Database:
 
     def close(self) -> None:
         """Close the connections. Later calls raise DatabaseUnavailable."""
+        self._core.closed = True
         self._core.hub.close()
         self._core.waker.close()
         self._runner.close()

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fairturn.backends.verbs import ACK, RELEASE
 from fairturn.core import check
+from fairturn.core.errors import DatabaseUnavailable
 from fairturn.core.message import Message
 from fairturn.core.sends import OnConflict, Send, Sent
 from fairturn.core.settings import Backoff, ChannelStats, Policy, Settings
@@ -238,17 +240,24 @@ class Queue:
         ticket = None
         try:
             while True:
-                received = self._runner.run(
-                    receives.receive(self._core, self.name, poll.args, self._runner.own, grouped)
-                )
-                pause = poll.after(received, ticket is not None and ticket.live)
-                if pause is None:
-                    break
-                if ticket is None:
-                    ticket = self._core.waker.ticket(self.name)
-                    if ticket.live:
-                        continue  # a message may have come before the subscription: query again
-                ticket.wait(pause)
+                try:
+                    received = self._runner.run(
+                        receives.receive(
+                            self._core, self.name, poll.args, self._runner.own, grouped
+                        )
+                    )
+                    pause = poll.after(received, ticket is not None and ticket.live)
+                    if pause is None:
+                        break
+                    if ticket is None:
+                        ticket = self._core.waker.ticket(self.name)
+                        if ticket.live:
+                            continue  # one may have come before the subscription: query again
+                    ticket.wait(pause)
+                except DatabaseUnavailable as error:
+                    if self._core.closed or not self._runner.own:
+                        raise
+                    time.sleep(poll.outage(error))
         finally:
             if ticket is not None:
                 ticket.leave()

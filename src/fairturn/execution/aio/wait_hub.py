@@ -9,8 +9,9 @@ from fairturn.core.values import Outcome
 from fairturn.execution.aio.runner import AsyncRunner
 from fairturn.execution.aio.waker import AsyncTicket, AsyncWaker, sleep
 from fairturn.execution.polling import Pace
+from fairturn.execution.retries import absence
 from fairturn.operations.call import Core
-from fairturn.operations.insight.waits import Wait, judge, outcomes
+from fairturn.operations.insight.waits import Wait, judge, outage, outcomes
 
 
 class AsyncHub:
@@ -62,24 +63,35 @@ class AsyncHub:
                 self._end(list(self._waits), error)
 
     async def _watch(self, tickets: dict[str, AsyncTicket]) -> None:
-        pace, known = Pace(), set[Wait]()
+        pace, known, failures = Pace(), set[Wait](), 0
         while self._waits:
             waits = list(self._waits)
             if not known.issuperset(waits):
                 pace = Pace()
             known = set(waits)
-            for queue in dict.fromkeys(wait.queue for wait in waits):
-                if queue not in tickets:  # subscribe first, then check
-                    tickets[queue] = await self._waker.ticket(queue, self._woken)
-                await self._check(queue, [wait for wait in waits if wait.queue == queue])
-            for ticket in tickets.values():
-                await ticket.stay()
+            try:
+                for queue in dict.fromkeys(wait.queue for wait in waits):
+                    if queue not in tickets:  # subscribe first, then check
+                        tickets[queue] = await self._waker.ticket(queue, self._woken)
+                    await self._check(queue, [wait for wait in waits if wait.queue == queue])
+                for ticket in tickets.values():
+                    await ticket.stay()
+                failures = 0
+            except DatabaseUnavailable as error:
+                if self._core.closed:
+                    raise
+                # The waits outlast it, for example a failover, as long as they have time.
+                outage(waits, error)
+                failures += 1
             if self._waits:
-                await sleep(self._woken, pace.next(self._waker.live))
+                pause = absence(failures) if failures else pace.next(self._waker.live)
+                await sleep(self._woken, pause)
 
     async def _check(self, queue: str, waits: list[Wait]) -> None:
         try:
             rows = await self._runner.run(outcomes(self._core, queue, waits))
+        except DatabaseUnavailable:
+            raise
         except FairturnError as error:  # it belongs to the waits of this queue
             self._end(waits, error)
         else:

@@ -8,10 +8,11 @@ import threading
 from fairturn.core.errors import DatabaseUnavailable, FairturnError
 from fairturn.core.values import Outcome
 from fairturn.execution.polling import Pace
+from fairturn.execution.retries import absence
 from fairturn.execution.sync.runner import OwnRunner
 from fairturn.execution.sync.waker import Ticket, Waker
 from fairturn.operations.call import Core
-from fairturn.operations.insight.waits import Wait, judge, outcomes
+from fairturn.operations.insight.waits import Wait, judge, outage, outcomes
 
 LINGER = 1.0  # seconds until the thread ends when nobody waits any more
 
@@ -75,7 +76,7 @@ class Hub:
             )
 
     def _watch(self, tickets: dict[str, Ticket]) -> None:
-        pace, known = Pace(), set[Wait]()
+        pace, known, failures = Pace(), set[Wait](), 0
         while not self._closed:
             with self._lock:
                 waits = list(self._waits)
@@ -91,13 +92,19 @@ class Hub:
             if not known.issuperset(waits):
                 pace = Pace()
             known = set(waits)
-            for queue in dict.fromkeys(wait.queue for wait in waits):
-                if queue not in tickets:  # subscribe first, then check
-                    tickets[queue] = self._waker.ticket(queue, self._woken)
-                self._check(queue, [wait for wait in waits if wait.queue == queue])
-            for ticket in tickets.values():
-                ticket.stay()
-            self._woken.wait(pace.next(self._waker.live))
+            try:
+                for queue in dict.fromkeys(wait.queue for wait in waits):
+                    if queue not in tickets:  # subscribe first, then check
+                        tickets[queue] = self._waker.ticket(queue, self._woken)
+                    self._check(queue, [wait for wait in waits if wait.queue == queue])
+                for ticket in tickets.values():
+                    ticket.stay()
+                failures = 0
+            except DatabaseUnavailable as error:
+                # The waits outlast it, for example a failover, as long as they have time.
+                outage(waits, error)
+                failures += 1
+            self._woken.wait(absence(failures) if failures else pace.next(self._waker.live))
             self._woken.clear()
 
     def _take_all(self) -> list[Wait]:
@@ -121,6 +128,8 @@ class Hub:
     def _check(self, queue: str, waits: list[Wait]) -> None:
         try:
             rows = self._runner.run(outcomes(self._core, queue, waits))
+        except DatabaseUnavailable:
+            raise
         except FairturnError as error:  # it belongs to the waits of this queue
             self._end(waits, error)
         else:

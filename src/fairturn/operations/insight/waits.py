@@ -62,6 +62,7 @@ class Wait:
 
     def look(self, found: OutcomeRow | None) -> bool:
         """True if the wait is over. ``found``: the row of the message, None: it is gone."""
+        self.error = None  # an outage is over
         if found is None:
             self.outcome = Outcome("gone", self.id)
             return True
@@ -115,6 +116,14 @@ def outcomes(core: Core, queue: str, waits: Sequence[Wait]) -> Call[list[Outcome
     return Call(
         "wait", lambda: core.backend.outcomes(queue, ids, keys, core.now()), repeatable=True
     )
+
+
+def outage(waits: Sequence[Wait], error: Exception) -> None:
+    """The database is away. Those that are not over raise this if their time ends before it is
+    back: nobody knows whether their messages are finished."""
+    for wait in waits:
+        if wait.outcome is None and wait.error is None:
+            wait.error = error
 
 
 def judge(waits: Sequence[Wait], rows: Sequence[OutcomeRow]) -> list[Wait]:
