@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import threading
 import time
 from pathlib import Path
@@ -19,7 +20,10 @@ from fairturn.core.errors import DatabaseError
 from tests.faults.crew import Crew, wait_until
 
 LEASE = 3.0
-RAW, TASKS, TICKS, ASKED = "raw", "plain", "ticks", "asked"
+WAIT = 2.0  # seconds that a receive waits for a message
+LISTENERS = 7  # of the parts that wait, and of the worker
+# The queues: of the worker, of the sync and of the async consumer, of the schedule, of the wait.
+TASKS, RAW, OTHER, TICKS, ASKED = "plain", "raw", "other", "ticks", "asked"
 
 
 class Part:
@@ -82,6 +86,7 @@ class Sender(Part):
         self.type = type
         self.numbers = numbers
         self.sent: dict[int, int] = {}
+        self.at: dict[int, float] = {}  # when it was acknowledged
         self.maybe: set[int] = set()
 
     def step(self, db: fairturn.Database) -> None:
@@ -89,12 +94,13 @@ class Sender(Part):
         self.maybe.add(n)
         message = db.queue(self.queue).send({"n": n}, type=self.type, channel=f"c{n % 5}")
         self.note(n, message.id)
-        self.stopping.wait(0.01)
+        self.stopping.wait(0.02)
 
     def note(self, n: int, id: int) -> None:
         self.maybe.discard(n)
         self.sent[n] = id
         self.succeeded()
+        self.at[n] = self.times[-1]
 
 
 class AsyncSender(Sender):
@@ -128,16 +134,13 @@ class Consumer(Part):
         self.seen: list[int] = []
 
     def step(self, db: fairturn.Database) -> None:
-        for message in db.queue(self.queue).receive(10, wait=10 if self.patient() else 0.5):
+        for message in db.queue(self.queue).receive(10, wait=WAIT):
             self.take(message)
             message.complete({"n": message.body["n"]})
 
-    def patient(self) -> bool:
-        return not self.stopping.is_set()
-
     def take(self, message: Any) -> None:
-        self.seen.append(message.body["n"])
         self.succeeded()
+        self.seen.append(message.body["n"])
 
     def run(self) -> None:
         with fairturn.connect(self.url) as db:
@@ -160,7 +163,7 @@ class AsyncConsumer(Consumer):
         async with fairturn.connect_async(self.url) as db:
             while not self.stopping.is_set():
                 try:
-                    for message in await db.queue(self.queue).receive(10, wait=0.5):
+                    for message in await db.queue(self.queue).receive(10, wait=WAIT):
                         self.take(message)
                         await message.complete({"n": message.body["n"]})
                 except fairturn.LeaseLost:
@@ -227,10 +230,11 @@ class Load:
         self.senders: list[Sender] = [
             Sender("sender", front, TASKS, numbers, "plain"),
             AsyncSender("async sender", direct, RAW, numbers, "raw"),
+            Sender("direct sender", direct, OTHER, numbers, "raw"),
         ]
         self.consumers: list[Consumer] = [
             Consumer("consumer", front, RAW),
-            AsyncConsumer("async consumer", direct, RAW),
+            AsyncConsumer("async consumer", front, OTHER),
         ]
         self.ticks = Consumer("consumer of the schedule", direct, TICKS)
         self.asker = Asker("asker", front)
@@ -249,7 +253,7 @@ class Load:
     def __enter__(self) -> Load:
         with fairturn.connect(self.front) as db:
             db.migrate()
-            for name in (TASKS, TICKS, ASKED):
+            for name in (TASKS, OTHER, TICKS, ASKED):
                 db.queue(name).create(lease=LEASE, max_attempts=0)
             db.queue(RAW).create(lease=LEASE, max_attempts=0, events=True)
             db.schedule("tick").set(TICKS, {"n": 0}, every=1, overlap="allow")
@@ -324,9 +328,22 @@ class Load:
     def sent(self) -> set[int]:
         return {n for sender in self.senders for n in sender.sent}
 
-    def lost(self) -> set[int]:
-        """Acknowledged, and never delivered."""
-        return self.sent() - set(self.deliveries())
+    def lost(self, since: float = 0.0, until: float = math.inf) -> set[int]:
+        """Acknowledged between these moments, and never delivered."""
+        sent = {n for sender in self.senders for n, at in sender.at.items() if since <= at < until}
+        return sent - set(self.deliveries())
+
+    def again(self, since: float = 0.0, until: float = math.inf) -> int:
+        """How many deliveries of these moments were of what had been delivered before."""
+        moments: list[tuple[float, int]] = [(note.at, note.n) for note in self.worker.starts()]
+        for consumer in self.consumers:
+            moments += zip(consumer.times, consumer.seen, strict=True)
+        seen: set[int] = set()
+        count = 0
+        for at, n in sorted(moments):
+            count += n in seen and since <= at < until
+            seen.add(n)
+        return count
 
     def unread(self) -> set[int]:
         """Acknowledged sends to the queue with events whose event was never read."""

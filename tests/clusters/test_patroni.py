@@ -5,22 +5,38 @@ itself. `make failovers` does it twenty times and prints what it measures."""
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from tests.clusters.load import Load
+from tests.clusters.load import LISTENERS, Load
 from tests.clusters.patroni import Patroni
+from tests.faults.crew import wait_until
 
 FAILOVERS = int(os.environ.get("FAIRTURN_FAILOVERS", "2"))
 pytestmark = [
     pytest.mark.deep,
     pytest.mark.server,
     pytest.mark.timeout(max(300, 60 + FAILOVERS * 60)),
+    # An error in a thread of ours would only be printed.
+    pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning"),
 ]
+SWITCHOVER, KILL = "switchover", "kill -9"
+
+
+@dataclass(slots=True)
+class Fault:
+    kind: str
+    began: float
+    led: float = 0.0  # there was a new leader
+    sends: float = 0.0  # the longest pause
+    receives: float = 0.0
 
 
 @pytest.fixture(params=["synchronous", "asynchronous"])
@@ -40,28 +56,23 @@ def logs_on_failure(cluster: Patroni) -> Iterator[None]:
 
 def test_the_leader_changes(cluster: Patroni, tmp_path: Path) -> None:
     front = cluster.create_database("jobs")
-    rows: list[str] = []
+    faults: list[Fault] = []
     with logs_on_failure(cluster), Load(front, cluster.direct_url("jobs"), tmp_path) as load:
-        load.wait_working(time.monotonic())
+        all_work(cluster, load)
         for turn in range(FAILOVERS):
-            kill = turn % 2 == 1
-            began = time.monotonic()
-            if kill:
+            fault = Fault(SWITCHOVER if turn % 2 == 0 else KILL, time.monotonic())
+            faults.append(fault)
+            if fault.kind == KILL:
                 cluster.kill9_leader()
             else:
                 cluster.switchover()
-            led = time.monotonic()
-            load.wait_working(led)
-            sends, receives = load.pauses(began, time.monotonic())
+            fault.led = time.monotonic()
+            all_work(cluster, load)
+            fault.sends, fault.receives = load.pauses(fault.began, time.monotonic())
             cluster.restart_dead()
-            load.wait_working(time.monotonic())
-            rows.append(
-                f"{'kill -9' if kill else 'switchover':10} new leader {led - began:5.1f} s, "
-                f"longest pause of sends {sends:5.1f} s, of receives {receives:5.1f} s"
-            )
-        assert listeners(cluster), "nobody listens any more"
+            all_work(cluster, load)
         load.drain()
-        report(cluster, load, rows)
+        report(cluster, load, faults)
         assert load.unexpected() == set()
         if cluster.synchronous:
             assert load.lost() == set()
@@ -70,10 +81,14 @@ def test_the_leader_changes(cluster: Patroni, tmp_path: Path) -> None:
         assert load.worker.stop() == 0
 
 
+def all_work(cluster: Patroni, load: Load) -> None:
+    """Every part works from now on, and those that wait are woken by the present leader."""
+    load.wait_working(time.monotonic())
+    wait_until(lambda: listeners(cluster) == LISTENERS, "all waiting parts listen")
+
+
 def listeners(cluster: Patroni) -> int:
     """How many connections of Fairturn listen on the present leader."""
-    import psycopg
-
     with psycopg.connect(cluster.direct_url("jobs")) as own:
         row = own.execute(
             "SELECT count(*) FROM pg_stat_activity"
@@ -82,17 +97,43 @@ def listeners(cluster: Patroni) -> int:
     return 0 if row is None else row[0]
 
 
-def report(cluster: Patroni, load: Load, rows: list[str]) -> None:
-    kind = "synchronous" if cluster.synchronous else "asynchronous"
-    deliveries = load.deliveries()
-    print(f"\n{kind}: {len(load.sent())} sends acknowledged, {len(deliveries)} deliveries")
-    for row in rows:
-        print(row)
+# --- what is printed ------------------------------------------------------------------------------
+
+
+def report(cluster: Patroni, load: Load, faults: list[Fault]) -> None:
+    """No test asks for a time: it would tell how busy the machine is."""
     print(
-        f"lost {len(load.lost())}, delivered twice {len(deliveries) - len(set(deliveries))}, "
-        f"unexpected {len(load.unexpected())}, events not read {len(load.unread())}, "
-        f"read twice {load.reader.twice}, waits for a message that is gone {load.asker.gone}"
+        f"\n{'synchronous' if cluster.synchronous else 'asynchronous'} cluster: "
+        f"{len(load.sent())} sends acknowledged, {len(load.deliveries())} deliveries"
+    )
+    print(f"{'fault':10}  times  lost  twice  new leader       sends stop       receives stop")
+    for kind in (SWITCHOVER, KILL):
+        print(row(kind, load, faults))
+    print(
+        f"{len(load.unexpected())} unexpected, {len(load.unread())} events not read, "
+        f"{load.reader.twice} read twice, {load.asker.gone} waits for what is gone"
     )
     for part in load.parts:
         kinds = sorted({type(error).__name__ for error in part.errors})
         print(f"  {part.name}: {len(part.times)} successes, {len(part.errors)} errors {kinds}")
+
+
+def row(kind: str, load: Load, faults: list[Fault]) -> str:
+    """What was lost or came twice belongs to the fault that followed, or went before."""
+    begins = [fault.began for fault in faults]
+    lost = again = 0
+    for number, fault in enumerate(faults):
+        if fault.kind == kind:
+            lost += len(load.lost(begins[number - 1] if number else 0.0, fault.led))
+            following = begins[number + 1] if number + 1 < len(faults) else math.inf
+            again += load.again(fault.began, following)
+    mine = [fault for fault in faults if fault.kind == kind]
+    times = "  ".join(
+        f"{min(values):4.1f} to {max(values):4.1f} s" if values else "-"
+        for values in (
+            [fault.led - fault.began for fault in mine],
+            [fault.sends for fault in mine],
+            [fault.receives for fault in mine],
+        )
+    )
+    return f"{kind:10}  {len(mine):5}  {lost:4}  {again:5}  {times}"
