@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from tests.server_process import Server, find_binary, free_port, run_step, wait_until
+from tests.server_process import Server, descendants, find_binary, free_port, run_step, wait_until
 
 NODES = ("one", "two", "three")
 TTL, LOOP, RETRY = 8, 1, 3  # seconds: the leader's lock, Patroni's loop, its patience with etcd
@@ -344,6 +344,14 @@ class Patroni:
         old.kill9()
         self.dead.append(old)
         return self.wait_leader(other_than=old)
+
+    def hold_back(self) -> None:
+        """The leader sends no more WAL: the standbys fall behind, until it is killed. What it
+        commits meanwhile is lost then, unless the cluster is synchronous."""
+        for pid in descendants(self._leads().pid):
+            with contextlib.suppress(OSError):
+                if b"walsender" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGSTOP)
 
     def restart_dead(self) -> None:
         """Start what was killed; it comes back as a standby (pg_rewind)."""

@@ -63,6 +63,8 @@ def test_the_leader_changes(cluster: Patroni, tmp_path: Path) -> None:
             fault = Fault(SWITCHOVER if turn % 2 == 0 else KILL, time.monotonic())
             faults.append(fault)
             if fault.kind == KILL:
+                if not cluster.synchronous:
+                    fall_behind(cluster, load)
                 cluster.kill9_leader()
             else:
                 cluster.switchover()
@@ -78,7 +80,15 @@ def test_the_leader_changes(cluster: Patroni, tmp_path: Path) -> None:
             assert load.lost() == set()
             assert load.unread() == set()
             assert load.asker.gone == 0
+        else:
+            assert load.lost(), "nothing was lost: would the test notice it?"
         assert load.worker.stop() == 0
+
+
+def fall_behind(cluster: Patroni, load: Load) -> None:
+    """The new leader will not have what is done from here on."""
+    cluster.hold_back()
+    load.wait_working(time.monotonic())
 
 
 def all_work(cluster: Patroni, load: Load) -> None:
