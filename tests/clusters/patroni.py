@@ -228,6 +228,7 @@ class Patroni:
         self.nodes: list[Node] = []
         self._servers: list[Server] = []
         self.dead: list[Node] = []
+        self.frozen: list[Node] = []
 
     def start(self) -> None:
         try:
@@ -292,7 +293,7 @@ class Patroni:
         return leading[0] if len(leading) == 1 else None
 
     def _live(self) -> list[Node]:
-        return [node for node in self.nodes if node not in self.dead]
+        return [node for node in self.nodes if node not in self.dead + self.frozen]
 
     def wait_leader(self, *, other_than: Node) -> Node:
         wait_until(lambda: self.leader() not in (None, other_than), "another node leads")
@@ -344,6 +345,26 @@ class Patroni:
         old.kill9()
         self.dead.append(old)
         return self.wait_leader(other_than=old)
+
+    def freeze_leader(self) -> Node:
+        """The leader hangs: its processes do nothing, and its connections stay. The new leader."""
+        old = self._leads()
+        self._signal(old, signal.SIGSTOP)
+        self.frozen.append(old)
+        return self.wait_leader(other_than=old)
+
+    def thaw(self) -> None:
+        """What hung goes on as if no time had passed, and has to find out that it leads no more."""
+        while self.frozen:
+            self._signal(self.frozen.pop(), signal.SIGCONT)
+        self.wait_whole()
+
+    @staticmethod
+    def _signal(node: Node, number: signal.Signals) -> None:
+        for pid in descendants(node.pid):
+            if pid != node.pid:  # below.py must stay able to end the others
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
 
     def hold_back(self) -> None:
         """The leader sends no more WAL: the standbys fall behind, until it is killed. What it

@@ -40,7 +40,8 @@ class Node(Postgres):
     ) -> None:
         self.name = name  # application_name of its connection to the primary
         self.source = source
-        super().__init__(settings={**_SETTINGS, **(settings or {})})
+        # In memory: the pair outlives the kill of a server, and need not outlive the machine.
+        super().__init__(settings={**_SETTINGS, **(settings or {})}, durable=False)
 
     def prepare(self) -> None:
         if self.source is None:

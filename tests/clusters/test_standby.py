@@ -172,6 +172,7 @@ def test_a_waker_that_met_a_standby_listens_when_it_is_the_primary(pair: Replica
         assert [message.id for message in queue.receive(wait=5)] == [id]
 
 
+@pytest.mark.deep
 def test_an_async_waker_that_met_a_standby_listens_when_it_is_the_primary(
     pair: Replicated,
 ) -> None:
@@ -268,6 +269,7 @@ async def until(condition: Callable[[], Any]) -> None:
     await asyncio.to_thread(wait_until, condition, "a condition of the test")
 
 
+@pytest.mark.deep
 def test_a_wait_for_a_database_that_stays_away_tells_it(pair: Replicated) -> None:
     """Not that the message is not finished: nobody knows."""
     url = pair.url("jobs")
@@ -283,6 +285,7 @@ def test_a_wait_for_a_database_that_stays_away_tells_it(pair: Replicated) -> Non
                 waiting.join()
 
 
+@pytest.mark.deep
 def test_closing_ends_calls_that_outlast_an_outage(pair: Replicated) -> None:
     one, two = fairturn.connect(pair.url("jobs")), fairturn.connect(pair.url("jobs"))
     id = one.queue("q").send(1, delay=3600).id
@@ -301,6 +304,7 @@ def test_closing_ends_calls_that_outlast_an_outage(pair: Replicated) -> None:
             call.join()
 
 
+@pytest.mark.deep
 def test_an_old_primary_that_rejoins_is_not_taken_for_one(pair: Replicated) -> None:
     with fairturn.connect(pair.url("jobs")) as db:
         queue = db.queue("q")
