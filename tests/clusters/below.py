@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-PATIENCE = 5.0  # seconds for PostgreSQL to end by itself, and to free its shared memory
+LOOKS = 100  # of 50 ms: PostgreSQL may end by itself, and free its shared memory
 
 
 def _stat(pid: int) -> list[str]:
@@ -43,13 +43,12 @@ def _send(pids: list[int], number: int) -> None:
 def end(main: int) -> None:
     """Patroni first, or it would start PostgreSQL again; then PostgreSQL, at once (SIGQUIT)."""
     _send([main], signal.SIGKILL)
-    deadline = time.monotonic() + PATIENCE
-    number = signal.SIGQUIT
+    looks = 0
     while left := children():
+        number = signal.SIGQUIT if looks < LOOKS else signal.SIGKILL
         _send([pid for pid in left if pid != main], number)
         time.sleep(0.05)
-        if time.monotonic() > deadline:
-            number = signal.SIGKILL
+        looks += 1
 
 
 def main() -> None:
