@@ -21,6 +21,7 @@ import signal
 import socket
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -346,18 +347,18 @@ class Patroni:
         self.dead.append(old)
         return self.wait_leader(other_than=old)
 
-    def freeze_leader(self) -> Node:
-        """The leader hangs: its processes do nothing, and its connections stay. The new leader."""
+    @contextlib.contextmanager
+    def frozen_leader(self) -> Iterator[Node]:
+        """The leader hangs in this block: its processes do nothing, and its connections stay. The
+        new leader. Then the old one goes on as if no time had passed."""
         old = self._leads()
         self._signal(old, signal.SIGSTOP)
         self.frozen.append(old)
-        return self.wait_leader(other_than=old)
-
-    def thaw(self) -> None:
-        """What hung goes on as if no time had passed, and has to find out that it leads no more."""
-        while self.frozen:
-            self._signal(self.frozen.pop(), signal.SIGCONT)
-        self.wait_whole()
+        try:
+            yield self.wait_leader(other_than=old)
+        finally:
+            self.frozen.remove(old)
+            self._signal(old, signal.SIGCONT)
 
     @staticmethod
     def _signal(node: Node, number: signal.Signals) -> None:

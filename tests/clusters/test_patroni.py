@@ -92,12 +92,12 @@ def test_the_leader_hangs(tmp_path: Path) -> None:
         with logs_on_failure(cluster), Load(front, cluster.direct_url("jobs"), tmp_path) as load:
             all_work(cluster, load)
             fault = Fault(HANG, time.monotonic())
-            cluster.freeze_leader()
-            fault.led = time.monotonic()
-            # Those that came through the proxy go on; those with a connection to the one that hangs
-            # may wait for its answer.
-            wait_until(lambda: load.senders[0].after(fault.led), "the sender goes on")
-            cluster.thaw()
+            with cluster.frozen_leader():
+                fault.led = time.monotonic()
+                # Those that came through the proxy go on; those with a connection to the one that
+                # hangs may wait for its answer.
+                wait_until(lambda: load.senders[0].after(fault.led), "the sender goes on")
+            cluster.wait_whole()
             all_work(cluster, load)
             fault.sends, fault.receives = load.pauses(fault.began, time.monotonic())
             load.drain()
@@ -154,10 +154,11 @@ def report(cluster: Patroni, load: Load, faults: list[Fault]) -> None:
 def row(kind: str, load: Load, faults: list[Fault]) -> str:
     """What was lost or came twice belongs to the fault that followed, or went before."""
     begins = [fault.began for fault in faults]
+    ends = [0.0, *(fault.led for fault in faults)]
     lost = again = 0
     for number, fault in enumerate(faults):
         if fault.kind == kind:
-            lost += len(load.lost(begins[number - 1] if number else 0.0, fault.led))
+            lost += len(load.lost(ends[number], fault.led))
             following = begins[number + 1] if number + 1 < len(faults) else math.inf
             again += load.again(fault.began, following)
     mine = [fault for fault in faults if fault.kind == kind]
