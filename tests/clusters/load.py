@@ -37,7 +37,7 @@ class Part:
         self.errors: list[DatabaseError] = []
         self.broken: BaseException | None = None
         self.stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -273,14 +273,16 @@ class Load:
     def __exit__(self, *error: object) -> None:
         for part in self.parts:
             part.stopping.set()
-        for part in self.parts:
-            if part._thread.ident is not None:
-                part.stop()
         self.crew.__exit__(*error)
-        if error[0] is not None:
+        if error[0] is None:
             for part in self.parts:
-                said = part.errors[-1] if part.errors else None
-                print(f"--- {part.name}: {len(part.errors)} errors, the last: {said!r}")
+                part.stop()
+            return
+        # A part may wait for the answer of a server that gives none, as a primary that waits for
+        # its standby. It ends when the cluster is stopped.
+        for part in self.parts:
+            said = part.errors[-1] if part.errors else None
+            print(f"--- {part.name}: {len(part.errors)} errors, the last: {said!r}")
 
     def working(self, since: float) -> bool:
         """Has every part done its work since then?"""

@@ -21,7 +21,6 @@ import signal
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -229,7 +228,6 @@ class Patroni:
         self.nodes: list[Node] = []
         self._servers: list[Server] = []
         self.dead: list[Node] = []
-        self.frozen: list[Node] = []
 
     def start(self) -> None:
         try:
@@ -294,7 +292,7 @@ class Patroni:
         return leading[0] if len(leading) == 1 else None
 
     def _live(self) -> list[Node]:
-        return [node for node in self.nodes if node not in self.dead + self.frozen]
+        return [node for node in self.nodes if node not in self.dead]
 
     def wait_leader(self, *, other_than: Node) -> Node:
         wait_until(lambda: self.leader() not in (None, other_than), "another node leads")
@@ -346,26 +344,6 @@ class Patroni:
         old.kill9()
         self.dead.append(old)
         return self.wait_leader(other_than=old)
-
-    @contextlib.contextmanager
-    def frozen_leader(self) -> Iterator[Node]:
-        """The leader hangs in this block: its processes do nothing, and its connections stay. The
-        new leader. Then the old one goes on as if no time had passed."""
-        old = self._leads()
-        self._signal(old, signal.SIGSTOP)
-        self.frozen.append(old)
-        try:
-            yield self.wait_leader(other_than=old)
-        finally:
-            self.frozen.remove(old)
-            self._signal(old, signal.SIGCONT)
-
-    @staticmethod
-    def _signal(node: Node, number: signal.Signals) -> None:
-        for pid in descendants(node.pid):
-            if pid != node.pid:  # below.py must stay able to end the others
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
 
     def hold_back(self) -> None:
         """The leader sends no more WAL: the standbys fall behind, until it is killed. What it

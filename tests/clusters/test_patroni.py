@@ -27,7 +27,7 @@ pytestmark = [
     # An error in a thread of ours would only be printed.
     pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning"),
 ]
-SWITCHOVER, KILL, HANG = "switchover", "kill -9", "hang"
+SWITCHOVER, KILL = "switchover", "kill -9"
 
 
 @dataclass(slots=True)
@@ -83,29 +83,6 @@ def test_the_leader_changes(cluster: Patroni, tmp_path: Path) -> None:
         else:
             assert load.lost(), "nothing was lost: would the test notice it?"
         assert load.worker.stop() == 0
-
-
-def test_the_leader_hangs(tmp_path: Path) -> None:
-    """And wakes up as a leader of the past: it must not acknowledge what the others do not have."""
-    with Patroni(synchronous=True) as cluster:
-        front = cluster.create_database("jobs")
-        with logs_on_failure(cluster), Load(front, cluster.direct_url("jobs"), tmp_path) as load:
-            all_work(cluster, load)
-            fault = Fault(HANG, time.monotonic())
-            with cluster.frozen_leader():
-                fault.led = time.monotonic()
-                # Those that came through the proxy go on; those with a connection to the one that
-                # hangs may wait for its answer.
-                wait_until(lambda: load.senders[0].after(fault.led), "the sender goes on")
-            cluster.wait_whole()
-            all_work(cluster, load)
-            fault.sends, fault.receives = load.pauses(fault.began, time.monotonic())
-            load.drain()
-            report(cluster, load, [fault])
-            assert load.unexpected() == set()
-            assert load.lost() == set()
-            assert load.unread() == set()
-            assert load.worker.stop() == 0
 
 
 def fall_behind(cluster: Patroni, load: Load) -> None:
