@@ -148,6 +148,7 @@ class Server:
         watch: int | None = None,
         settings: dict[str, str] | None = None,
         durable: bool = True,
+        place: Path | None = None,
     ) -> None:
         check_permitted()
         self.watch = watch or os.getpid()  # the process whose end is also the server's
@@ -156,8 +157,8 @@ class Server:
         self.pid = 0
         self._keeper: subprocess.Popen[bytes] | None = None
         self.user = self._user()
-        place = None if durable else memory_disk()
-        self.directory = Path(tempfile.mkdtemp(prefix=f"fairturn-{self.kind}-", dir=place))
+        parent = place or (None if durable else memory_disk())
+        self.directory = Path(tempfile.mkdtemp(prefix=f"fairturn-{self.kind}-", dir=parent))
         if self.user is not None:
             entry = pwd.getpwnam(self.user)
             os.chown(self.directory, entry.pw_uid, entry.pw_gid)

@@ -1,0 +1,80 @@
+"""``python -m tests.campaign``: faults on real processes, and a check of all that they did.
+
+CAMPAIGN_MINUTES (10), CAMPAIGN_BACKENDS ("sqlite postgresql mysql"), CAMPAIGN_SEED (drawn).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.campaign import drain, history, report, world
+from tests.campaign.cast import Cast
+from tests.campaign.checker import check
+from tests.campaign.nemesis import Nemesis
+from tests.campaign.site import Site, private_mounts
+from tests.server_process import MissingBinary
+
+
+def raise_cast(cast: Cast) -> None:
+    for name in ("producer-1", "ordered-1", "transactional-1"):
+        cast.add_role(name.rpartition("-")[0], name)
+    for name in ("consumer-1", "consumer-2"):
+        cast.add_role("consumer", name)
+
+
+def campaign(kind: str, seconds: float, seed: int, mounts: bool, directory: Path) -> bool:
+    """One campaign on one kind of database. True if the history has no violation."""
+    writer = history.Writer(directory, "campaign")
+    began = time.monotonic()
+    with Site(kind, mounts) as site, site.connect() as db:
+        world.make(db)
+        cast = Cast(site, directory, seed)
+        with cast.running():
+            raise_cast(cast)
+            nemesis = Nemesis(site, cast, writer, seed)
+            nemesis.run(seconds)
+            hung = cast.stop(list(cast.actors.values()))
+            drain.surely(lambda: db.schedule(world.SCHEDULE).pause())
+            left = drain.until_empty(db, cast)
+            hung += cast.stop(list(cast.actors.values()))
+        drain.surely(lambda: drain.ask(db, writer))
+    verdict = check(history.read(directory))
+    report.show(kind, seed, verdict, nemesis, cast, hung, left, time.monotonic() - began)
+    return not verdict.violations and not left
+
+
+def main() -> int:
+    seed = int(os.environ.get("CAMPAIGN_SEED") or random.SystemRandom().randrange(2**32))
+    minutes = float(os.environ.get("CAMPAIGN_MINUTES") or 10)
+    kinds = (os.environ.get("CAMPAIGN_BACKENDS") or "sqlite postgresql mysql").split()
+    mounts = private_mounts()
+    good = True
+    for kind in kinds:
+        directory = Path(tempfile.mkdtemp(prefix=f"fairturn-campaign-{kind}-"))
+        print(f"--- {kind}: {minutes:g} minutes, CAMPAIGN_SEED={seed}", flush=True)
+        try:
+            fine = campaign(kind, minutes * 60, seed, mounts, directory)
+        except MissingBinary as error:
+            print(f"SKIPPED {kind}: {error}", flush=True)
+            fine = True
+        if fine:
+            shutil.rmtree(directory)
+        else:
+            good = False
+            print(f"The history is in {directory}")
+            print(
+                f"To repeat: make campaign CAMPAIGN_SEED={seed} CAMPAIGN_MINUTES={minutes:g} "
+                f'CAMPAIGN_BACKENDS="{kind}"',
+                flush=True,
+            )
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

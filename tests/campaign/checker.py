@@ -1,0 +1,55 @@
+"""All checks over a history, and the counts of what happened in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from tests.campaign import checks, coordination_checks
+from tests.campaign.checks import Violation
+from tests.campaign.deliveries import Story
+from tests.campaign.history import Op
+
+CHECKS = [
+    *(checks.lost, checks.unexpected, checks.two_leases, checks.stale_verbs),
+    *(checks.finished_once, checks.one_message_per_value, checks.unexplained),
+    *(checks.limits, checks.order, checks.keys),
+    *coordination_checks.CHECKS,
+]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    story: Story
+    violations: list[Violation]
+    reasons: Counter[str]  # of second deliveries
+    sometimes: dict[str, int]  # rare events that a good campaign has reached
+
+
+def check(ops: list[Op]) -> Verdict:
+    story = Story(ops)
+    violations = [found for one in CHECKS for found in one(story)]
+    return Verdict(story, violations, checks.explain(story)[0], sometimes(story))
+
+
+def sometimes(story: Story) -> dict[str, int]:
+    """How often each rare event occurred."""
+    full = checks.fullest(story).values()
+    ended = {one.value for one in story.deliveries if one.value.startswith("end ")}
+    return {
+        "stale verb refused": sum(verb.outcome == "fail" for verb in story.verbs),
+        "dead letter": len({d.id for d in story.deliveries if d.queue == "plain-dead"}),
+        "limit reached": sum(most == bound for most, bound, _ in full),
+        "unknown send": sum(op.outcome == "info" for op in story.sends),
+        "unknown send that happened": checks.recovered(story),
+        "unknown receive": sum(op.outcome == "info" for op in story.receives),
+        "unknown ack": sum(v.outcome == "info" for v in story.verbs),
+        "redelivery": sum(one.number > 1 for one in story.deliveries),
+        "key in use": sum(op.result.get("outcomes") == ["duplicate"] for op in story.sends),
+        "rollback": sum(op.kind == "rollback" for op in story.ops),
+        "group ended": len(ended),
+        "tick": len({d.value for d in story.deliveries if d.value.startswith("tick ")}),
+        "result waited for": sum(op.kind == "wait" and op.ok for op in story.ops),
+        "event read": sum(op.kind == "event" for op in story.ops),
+        "task done": sum(op.kind == "task" and op.ok for op in story.ops),
+    }

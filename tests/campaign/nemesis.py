@@ -1,0 +1,69 @@
+"""The nemesis: one seeded generator chooses a fault, does it, heals it, and lets the campaign rest."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.campaign import faults
+from tests.campaign.cast import Cast
+from tests.campaign.history import Writer
+from tests.campaign.site import Site
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    do: Callable[[faults.Scene], None]
+    kinds: tuple[str, ...] = ("sqlite", "postgresql", "mysql")
+    needs: Callable[[faults.Scene], str | None] = lambda _: None  # why it cannot be had
+
+
+SERVERS = ("postgresql", "mysql")
+FAULTS = [
+    Fault("kill consumer", faults.kill_consumer),
+    Fault("kill producer", faults.kill_producer),
+    Fault("freeze consumer", faults.freeze_consumer),
+]
+
+
+class Nemesis:
+    def __init__(self, site: Site, cast: Cast, history: Writer, seed: int) -> None:
+        self._dice = random.Random(f"nemesis {seed}")
+        self._scene = faults.Scene(site, cast, self._dice)
+        self._history = history
+        self.times: Counter[str] = Counter()
+        self.left_out: dict[str, str] = {}
+        self._faults: list[Fault] = []
+        for fault in FAULTS:
+            if site.kind not in fault.kinds:
+                continue
+            why = fault.needs(self._scene)
+            if why is None:
+                self._faults.append(fault)
+            else:
+                self.left_out[fault.name] = why
+
+    @property
+    def planned(self) -> list[str]:
+        return [fault.name for fault in self._faults]
+
+    def run(self, seconds: float) -> None:
+        """Fault after fault. Each is done once before any is done twice: a short campaign has as
+        many kinds as possible."""
+        end = time.monotonic() + seconds
+        deck: list[Fault] = []
+        while time.monotonic() < end:
+            if not deck:
+                deck = self._dice.sample(self._faults, len(self._faults))
+            fault = deck.pop()
+            with self._history.call("fault", fault=fault.name) as call:
+                fault.do(self._scene)
+                self.times[fault.name] += 1
+                call.ok()
+            self._scene.cast.revive()
+            # A quarter of the time is quiet, so that the work goes on between the faults.
+            time.sleep(self._dice.uniform(0.3, 1.5))
