@@ -20,12 +20,19 @@ from tests.campaign.nemesis import Nemesis
 from tests.campaign.site import Site, private_mounts
 from tests.server_process import MissingBinary
 
+STAY = ("watcher-1", "worker-1")
+ROLES = [
+    *("producer", "ordered", "transactional", "consumer", "async"),
+    *("groups", "asker", "ticker", "watcher"),
+]
+
 
 def raise_cast(cast: Cast) -> None:
-    for name in ("producer-1", "ordered-1", "transactional-1"):
-        cast.add_role(name.rpartition("-")[0], name)
-    for name in ("consumer-1", "consumer-2"):
-        cast.add_role("consumer", name)
+    for role in ROLES:
+        cast.add_role(role, f"{role}-1")
+    cast.add_role("consumer", "consumer-2")
+    cast.add_worker("worker-1")
+    cast.add_role("sqs", "sqs-1", port=cast.add_server("server-1"))
 
 
 def campaign(kind: str, seconds: float, seed: int, mounts: bool, directory: Path) -> bool:
@@ -39,14 +46,16 @@ def campaign(kind: str, seconds: float, seed: int, mounts: bool, directory: Path
             raise_cast(cast)
             nemesis = Nemesis(site, cast, writer, seed)
             nemesis.run(seconds)
-            hung = cast.stop(list(cast.actors.values()))
+            # The watcher and the worker stay: they have to see the end of everything.
+            hung = cast.stop([a for name, a in cast.actors.items() if name not in STAY])
             drain.surely(lambda: db.schedule(world.SCHEDULE).pause())
-            left = drain.until_empty(db, cast)
+            left = drain.until_empty(db, cast, writer)
+            drain.until_read(db, cast, writer)
             hung += cast.stop(list(cast.actors.values()))
         drain.surely(lambda: drain.ask(db, writer))
     verdict = check(history.read(directory))
     report.show(kind, seed, verdict, nemesis, cast, hung, left, time.monotonic() - began)
-    return not verdict.violations and not left
+    return not verdict.violations and not left and not cast.crashes
 
 
 def main() -> int:

@@ -46,8 +46,9 @@ def acknowledged(story: Story) -> dict[str, Op]:
 def unexpected(story: Story) -> Iterator[Violation]:
     """Nothing is delivered that was never sent, was rolled back, or was refused."""
     outcomes = {value: op for op in story.sends for value in op.about["values"]}
+    announced = {note["value"] for note in story.notes("announce")}
     for delivery in story.deliveries:
-        if delivery.value.startswith("tick "):
+        if delivery.value.startswith("tick ") or delivery.value in announced:
             continue
         op = outcomes.get(delivery.value)
         if op is None:
@@ -77,12 +78,14 @@ def two_leases(story: Story) -> Iterator[Violation]:
 
 
 def stale_verbs(story: Story) -> Iterator[Violation]:
-    """A verb by an older lease than the newest one that is known is refused."""
+    """A verb by an older lease than the newest one is refused. What was finished by one lease has no
+    later delivery at all: given before, it would have fenced that lease off."""
     for verb in story.verbs:
         if verb.outcome != "ok" or verb.queue in UNFENCED:
             continue
         for delivery in story.by_id.get(verb.lease[0], []):
-            if delivery.number > verb.lease[1] and delivery.got_at < verb.op.asked_at:
+            before = verb.finishes or delivery.got_at < verb.op.asked_at
+            if delivery.number > verb.lease[1] and before:
                 text = f"{verb.verb} of {verb.lease} accepted after delivery {delivery.number}"
                 yield Violation("stale verb", text, verb.op.asked_at)
 

@@ -141,10 +141,8 @@ class Consumer:
             told = True
             connection.cursor().execute("COMMIT")
             history.end(op, "ok")
-        except fairturn.LeaseLost as error:
-            connection.cursor().execute("ROLLBACK")
-            history.end(op, "fail", error)
         except Exception as error:
+            # Before the COMMIT nothing can have happened. Closing the connection rolls back.
             history.end(op, "info" if told else "fail", error)
             self.close_connection()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -48,7 +49,7 @@ def ticks(story: Story) -> Iterator[Violation]:
     if last and last[-1] is not None:
         times.append(datetime.fromisoformat(last[-1]))
     times = sorted(set(times))
-    for one, two in zip(times, times[1:], strict=False):
+    for one, two in itertools.pairwise(times):
         if round((two - one).total_seconds() / TICK) != 1:
             yield Violation("schedule", f"no message between {one} and {two}")
 
@@ -65,9 +66,11 @@ def results(story: Story) -> Iterator[Violation]:
 def events(story: Story) -> Iterator[Violation]:
     """Each message of the watched queue: created, leased as often as it was delivered and in that
     order, ended. Each event once."""
-    notes = story.notes("event")
-    if not notes and not story.notes("watched to the end"):
+    notes, said = story.notes("event"), story.notes("all events")
+    if not said:
         return
+    if len(notes) != said[-1]["count"]:
+        yield Violation("events", f"{len(notes)} events were read of {said[-1]['count']}")
     cursors = Counter(note["cursor"] for note in notes)
     for cursor, times in cursors.items():
         if times > 1:
@@ -76,8 +79,8 @@ def events(story: Story) -> Iterator[Violation]:
     for note in notes:
         by_id[note["id"]].append(note)
     for id, mine in by_id.items():
-        kinds = [note["kind"] for note in mine]
-        numbers = [note["number"] for note in mine if note["kind"] == "leased"]
+        kinds = [note["what"] for note in mine]
+        numbers = [note["number"] for note in mine if note["what"] == "leased"]
         if kinds[0] != "created" or kinds.count("created") > 1:
             yield Violation("events", f"message {id}: {kinds}")
         elif numbers != list(range(1, len(numbers) + 1)):

@@ -10,15 +10,19 @@ import fairturn
 from fairturn.core.values import COUNTERS
 from tests.campaign import world
 from tests.campaign.cast import Cast
-from tests.campaign.history import Writer
+from tests.campaign.history import Writer, read
 
 SECONDS = 180.0  # for the drain, on a busy machine
 
 
-def until_empty(db: fairturn.Database, cast: Cast) -> dict[str, int]:
+def until_empty(db: fairturn.Database, cast: Cast, writer: Writer) -> dict[str, int]:
     """Consumers that only ack work until nothing is left; what is left if they do not manage."""
+    for group in surely(db.groups):
+        if group.state == "open":  # who made it was killed, or stopped, before it could start it
+            with writer.call("start", queue="grouped", group=group.name, channel=""):
+                surely(db.group(group.name, "grouped").start)
     for name in ("drain-1", "drain-2"):
-        cast.add_role("consumer", name, ways={"ack": 1}, queues=[q for q in world.CONSUMED])
+        cast.add_role("consumer", name, ways={"ack": 1}, queues=world.CONSUMED)
     deadline = time.monotonic() + SECONDS
     left = world.unfinished(db)
     while left and time.monotonic() < deadline:
@@ -26,6 +30,22 @@ def until_empty(db: fairturn.Database, cast: Cast) -> dict[str, int]:
         cast.revive()
         left = world.unfinished(db)
     return left
+
+
+def until_read(db: fairturn.Database, cast: Cast, writer: Writer) -> None:
+    """Until the watcher has read the last event."""
+    end = [
+        event.cursor for event in surely(lambda: list(db.events("watched", after="", timeout=0)))
+    ]
+    writer.note("all events", count=len(end))
+    deadline = time.monotonic() + SECONDS
+    while end and time.monotonic() < deadline:
+        mine = {path.stem for path in cast.directory.glob("watcher-1.*.history")}
+        noted = [op for op in read(cast.directory, mine) if op.kind == "event"]
+        if noted and noted[-1].about["cursor"] == end[-1]:
+            return
+        time.sleep(0.5)
+        cast.revive()
 
 
 def ask(db: fairturn.Database, history: Writer) -> None:

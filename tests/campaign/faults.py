@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import signal
+import sqlite3
 import time
 from dataclasses import dataclass
 
+from tests.campaign import sessions
 from tests.campaign.cast import Actor, Cast
 from tests.campaign.site import Site
 from tests.campaign.world import LEASE
+from tests.faults.proxy import Hole, Proxy
+from tests.server_process import descendants
 
 
 @dataclass
@@ -53,3 +59,138 @@ def kill_producer(scene: Scene) -> None:
 
 def freeze_consumer(scene: Scene) -> None:
     _freeze(scene, "consumer", "async")
+
+
+def kill_worker(scene: Scene) -> None:
+    _kill(scene, "worker")
+
+
+def kill_server(scene: Scene) -> None:
+    _kill(scene, "server")
+
+
+def kill_coordinator(scene: Scene) -> None:
+    _kill(scene, "groups", "asker", "ticker", "watcher", "sqs")
+
+
+def freeze_worker(scene: Scene) -> None:
+    _freeze(scene, "worker")
+
+
+def freeze_server(scene: Scene) -> None:
+    _freeze(scene, "server")
+
+
+# --- the database -------------------------------------------------------------------------------
+def hold_write_lock(scene: Scene) -> None:
+    """SQLite has one writer: another program is it, for a while."""
+    connection = sqlite3.connect(scene.site.url.removeprefix("sqlite:///"), timeout=30)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        scene.last(0.5, 7)
+        connection.execute("ROLLBACK")
+    finally:
+        connection.close()
+
+
+def kill_database(scene: Scene) -> None:
+    scene.site.server.kill9()
+    scene.last(0, 1)
+    scene.site.server.start()
+
+
+def freeze_database(scene: Scene) -> None:
+    pids = descendants(scene.site.server.pid)
+    _signal(pids, signal.SIGSTOP)
+    try:
+        scene.last(1, 5)
+    finally:
+        _signal(pids, signal.SIGCONT)
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def terminate_sessions(scene: Scene) -> None:
+    """Some sessions, again and again, whatever they do."""
+    with sessions.Administrator(scene.site) as administrator:
+        for _ in range(scene.dice.randint(3, 10)):
+            administrator.terminate(scene.dice)
+            scene.last(0.05, 0.3)
+
+
+def exhaust_connections(scene: Scene) -> None:
+    """No connection is left for anybody. Then the old ones are cut, so that all need new ones."""
+    with sessions.hogged(scene.site):
+        for proxy in scene.site.proxies:
+            proxy.cut()
+        scene.last(1, 4)
+
+
+# --- the network --------------------------------------------------------------------------------
+def _proxy(scene: Scene) -> Proxy:
+    return scene.dice.choice(scene.site.proxies)
+
+
+def cut(scene: Scene) -> None:
+    for _ in range(scene.dice.randint(1, 5)):
+        _proxy(scene).cut()
+        scene.last(0.1, 0.6)
+
+
+def reset(scene: Scene) -> None:
+    for _ in range(scene.dice.randint(1, 5)):
+        _proxy(scene).reset()
+        scene.last(0.1, 0.6)
+
+
+def half_close(scene: Scene) -> None:
+    for _ in range(scene.dice.randint(1, 3)):
+        _proxy(scene).half_close(scene.dice.choice(["client", "server"]))
+        scene.last(0.3, 1)
+
+
+def stall(scene: Scene) -> None:
+    """What is sent arrives later, after the client may have given up."""
+    _hole(scene, "hold")
+
+
+def lose(scene: Scene) -> None:
+    """What is sent never arrives, and the connections stay as they are: they are cut at the end, as
+    a firewall does that has forgotten them."""
+    _hole(scene, "lose").cut()
+
+
+def _hole(scene: Scene, hole: Hole) -> Proxy:
+    proxy = _proxy(scene)
+    proxy.open_hole(hole)
+    try:
+        scene.last(1, LEASE * 2)
+    finally:
+        proxy.heal()
+    return proxy
+
+
+def slow(scene: Scene) -> None:
+    proxy = _proxy(scene)
+    proxy.slow_down(scene.dice.uniform(0.02, 0.2))
+    try:
+        scene.last(2, 5)
+    finally:
+        proxy.slow_down(0)
+
+
+# --- the disk -----------------------------------------------------------------------------------
+def fill_disk(scene: Scene) -> None:
+    disk = scene.site.disk
+    assert disk is not None
+    disk.fill()
+    try:
+        scene.last(1, 4)
+    finally:
+        disk.free()
+    if scene.site.server is not None:
+        scene.site.back()

@@ -95,10 +95,12 @@ def outcome_of(error: BaseException) -> Outcome:
     return "fail" if isinstance(error, sure) else "info"
 
 
-def read(directory: Path) -> list[Op]:
-    """The merged history, in the order in which the calls began."""
+def read(directory: Path, only: set[str] | None = None) -> list[Op]:
+    """The merged history, in the order in which the calls began; ``only`` of these processes."""
     found: list[Op] = []
     for path in directory.glob("*.history"):
+        if only is not None and path.stem not in only:
+            continue
         ops: dict[int, Op] = {}
         with open(path, "rb") as file:
             for text in file:

@@ -1,4 +1,4 @@
-"""The nemesis: one seeded generator chooses a fault, does it, heals it, and lets the campaign rest."""
+"""One seeded generator chooses a fault, does it, heals it, and lets the campaign rest."""
 
 from __future__ import annotations
 
@@ -22,11 +22,32 @@ class Fault:
     needs: Callable[[faults.Scene], str | None] = lambda _: None  # why it cannot be had
 
 
+def _disk(scene: faults.Scene) -> str | None:
+    return None if scene.site.disk else "mounts are not allowed here"
+
+
 SERVERS = ("postgresql", "mysql")
 FAULTS = [
     Fault("kill consumer", faults.kill_consumer),
     Fault("kill producer", faults.kill_producer),
+    Fault("kill worker", faults.kill_worker),
+    Fault("kill SQS server", faults.kill_server),
+    Fault("kill coordinator", faults.kill_coordinator),
     Fault("freeze consumer", faults.freeze_consumer),
+    Fault("freeze worker", faults.freeze_worker),
+    Fault("freeze SQS server", faults.freeze_server),
+    Fault("write lock held", faults.hold_write_lock, ("sqlite",)),
+    Fault("kill database", faults.kill_database, SERVERS),
+    Fault("freeze database", faults.freeze_database, SERVERS),
+    Fault("terminate sessions", faults.terminate_sessions, SERVERS),
+    Fault("exhaust connections", faults.exhaust_connections, SERVERS),
+    Fault("cut connections", faults.cut, SERVERS),
+    Fault("reset connections", faults.reset, SERVERS),
+    Fault("half-close connections", faults.half_close, SERVERS),
+    Fault("stall the network", faults.stall, SERVERS),
+    Fault("lose packets", faults.lose, SERVERS),
+    Fault("slow network", faults.slow, SERVERS),
+    Fault("full disk", faults.fill_disk, needs=_disk),
 ]
 
 

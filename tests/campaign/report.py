@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tests.campaign.checker import Verdict
@@ -50,7 +51,8 @@ def show(
     for name, why in nemesis.left_out.items():
         print(f"LEFT OUT: {name}: {why}")
     if cast.crashes:
-        print("processes that ended by themselves:", _counts(Counter(cast.crashes)))
+        crashes = _counts(Counter(cast.crashes))
+        print("VIOLATION: processes that ended by themselves (see their logs):", crashes)
     if hung:
         print("processes that did not end their last call in time:", ", ".join(hung))
     if left:
@@ -93,9 +95,8 @@ def table(verdict: Verdict, planned: Sequence[str]) -> str:
     lost = Counter(during(one.at) for one in verdict.violations if one.check == "lost")
     again = Counter(during(one.got_at) for one in story.deliveries if one.number > 1)
     pauses = {kind: _pauses(story, kind, begins, during) for kind in ("send", "receive")}
-    lines = [
-        f"{'fault':<28}{'times':>6}{'lost':>6}{'again':>7}{'longest pause: sends':>22}{'receives':>10}"
-    ]
+    head = ("fault", "times", "lost", "again", "longest pause: sends", "receives")
+    lines = ["{:<28}{:>6}{:>6}{:>7}{:>22}{:>10}".format(*head)]
     for name in sorted(set(planned) | set(times)):
         lines.append(
             f"{name:<28}{times[name]:>6}{lost[name]:>6}{again[name]:>7}"
@@ -104,12 +105,14 @@ def table(verdict: Verdict, planned: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _pauses(story: Story, kind: str, begins: list[float], during) -> dict[str, float]:
+def _pauses(
+    story: Story, kind: str, begins: list[float], during: Callable[[float], str]
+) -> dict[str, float]:
     """The longest time without any success, by the fault in which it ended."""
     last = begins[-1] if begins else 0.0
     ends = sorted(op.ended_at for op in story.ops if op.kind == kind and op.ok and op.ended_at)
     found: dict[str, float] = {}
-    for one, two in zip(ends, ends[1:], strict=False):
+    for one, two in itertools.pairwise(ends):
         # The fault in which the pause began or ended, whichever lasted through it.
         name = during(two)
         if one < last + 60:

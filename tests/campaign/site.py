@@ -14,6 +14,8 @@ from typing import Any
 import fairturn
 from tests import servers
 from tests.faults.proxy import Proxy
+from tests.keeper import alive
+from tests.server_process import wait_until
 
 DISK_MIB = {"sqlite": 64, "postgresql": 400, "mysql": 500}
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
@@ -89,6 +91,13 @@ class Site:
             self.url = self.server.create_database("campaign")
             for _ in range(2):
                 self.proxies.append(stack.enter_context(Proxy(self.server.port)))
+
+    def back(self) -> None:
+        """The server answers again; it is started if the fault has ended it."""
+        if not alive(self.server.pid):
+            self.server.kill9()
+            self.server.start()
+        wait_until(self.server.ready, f"{self.kind} answers again")
 
     def connect(self) -> fairturn.Database:
         return fairturn.connect(self.url)

@@ -36,6 +36,7 @@ QUEUES: dict[str, Rules] = {
     "asks": Rules(),
     "watched": Rules({"events": True}),
     "tasks": Rules({"lease": LEASE * 2}),
+    "sqs": Rules(),
 }
 # Those that the consumers serve. `tasks` has a worker.
 CONSUMED = [name for name in QUEUES if name != "tasks"]

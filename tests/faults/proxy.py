@@ -1,10 +1,13 @@
-"""A TCP proxy that can become a black hole: connections stay open, and nothing comes through."""
+"""A TCP proxy that cuts, resets, slows down, or becomes a black hole: connections stay open, and
+nothing comes through."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import re
+import socket
+import struct
 import threading
 from typing import Literal
 
@@ -27,6 +30,8 @@ class Proxy:
         self._hole: Hole | None = None
         self._word: bytes | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ends: dict[asyncio.StreamWriter, asyncio.StreamWriter] = {}  # client: server
+        self._delay = 0.0
         self._thread = threading.Thread(target=self._loop.run_forever)
         self.port = 0
         self.accepted = 0  # connections so far
@@ -49,6 +54,31 @@ class Proxy:
         """Close all connections, whatever is on its way in them; new ones are let through."""
         self._loop.call_soon_threadsafe(self._cut)
 
+    def reset(self) -> None:
+        """Both ends of all connections get a RST; what is on its way is gone."""
+        self._loop.call_soon_threadsafe(self._reset)
+
+    def half_close(self, end: Literal["client", "server"]) -> None:
+        """This end hears that nothing more will come; it can still send."""
+        self._loop.call_soon_threadsafe(self._half_close, end)
+
+    def slow_down(self, seconds: float) -> None:
+        """Every piece of data takes so much longer; 0 as before."""
+        self._delay = seconds
+
+    def _reset(self) -> None:
+        for pair in list(self._ends.items()):
+            for writer in pair:
+                raw = writer.get_extra_info("socket")
+                with contextlib.suppress(OSError):
+                    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                writer.transport.abort()
+
+    def _half_close(self, end: str) -> None:
+        for client, server in list(self._ends.items()):
+            with contextlib.suppress(OSError, RuntimeError):
+                (client if end == "client" else server).write_eof()
+
     def _cut(self) -> None:
         for task in list(self._tasks):
             task.cancel()
@@ -67,6 +97,7 @@ class Proxy:
         # Both ends may go at any time; the other one then goes too.
         with contextlib.suppress(OSError, asyncio.CancelledError):
             there = await asyncio.open_connection("127.0.0.1", self._to)
+            self._ends[writer] = there[1]
             ways = [self._pump(reader, there[1]), self._pump(there[0], writer)]
             _, rest = await asyncio.wait(
                 [asyncio.ensure_future(way) for way in ways],
@@ -74,6 +105,7 @@ class Proxy:
             )
             for way in rest:
                 way.cancel()
+        self._ends.pop(writer, None)
         for end in (writer, there and there[1]):
             if end is not None:
                 end.close()
@@ -86,6 +118,8 @@ class Proxy:
             lost = lost or self._hole == "lose" or said
             if not lost:
                 await self._clear.wait()
+                if self._delay:
+                    await asyncio.sleep(self._delay)
                 writer.write(data)
                 await writer.drain()
 

@@ -1,0 +1,73 @@
+"""What an administrator of the database server can do to the sessions of others."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from tests.campaign.site import Site
+
+
+class Administrator:
+    """A session of its own, directly on the server."""
+
+    def __init__(self, site: Site) -> None:
+        self._postgres = site.kind == "postgresql"
+        self._connection = open_session(site)
+
+    def _ask(self, statement: str) -> list[Any]:
+        cursor = self._connection.cursor()
+        cursor.execute(statement)
+        return list(cursor.fetchall())
+
+    def terminate(self, dice: random.Random) -> None:
+        """One session of the campaign, if there is one."""
+        found = self._ask(
+            "SELECT pid FROM pg_stat_activity WHERE datname = 'campaign' "
+            "AND pid <> pg_backend_pid() ORDER BY pid"
+            if self._postgres
+            else "SELECT id FROM information_schema.processlist WHERE db = 'campaign' "
+            "AND id <> connection_id() ORDER BY id"
+        )
+        if not found:
+            return
+        number = int(dice.choice(found)[0])
+        if self._postgres:
+            self._ask(f"SELECT pg_terminate_backend({number})")
+            return
+        import pymysql
+
+        with contextlib.suppress(pymysql.MySQLError):  # it may be gone already
+            kind = dice.choice(["CONNECTION", "QUERY"])
+            self._connection.cursor().execute(f"KILL {kind} {number}")
+
+    def __enter__(self) -> Administrator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+
+def open_session(site: Site) -> Any:
+    if site.kind == "postgresql":
+        import psycopg
+
+        return psycopg.connect(site.server.url("campaign"), autocommit=True, connect_timeout=5)
+    return site.server.connect("campaign")
+
+
+@contextlib.contextmanager
+def hogged(site: Site) -> Iterator[int]:
+    """Open sessions until the server refuses more; how many."""
+    mine: list[Any] = []
+    try:
+        with contextlib.suppress(Exception):
+            while True:
+                mine.append(open_session(site))
+        yield len(mine)
+    finally:
+        for session in mine:
+            with contextlib.suppress(Exception):
+                session.close()
