@@ -78,8 +78,8 @@ def two_leases(story: Story) -> Iterator[Violation]:
 
 
 def stale_verbs(story: Story) -> Iterator[Violation]:
-    """A verb by an older lease than the newest one is refused. What was finished by one lease has no
-    later delivery at all: given before, it would have fenced that lease off."""
+    """A verb by an older lease than the newest one is refused. What was finished by one lease has
+    no later delivery at all: given before, it would have fenced that lease off."""
     for verb in story.verbs:
         if verb.outcome != "ok" or verb.queue in UNFENCED:
             continue

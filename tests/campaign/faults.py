@@ -84,13 +84,14 @@ def freeze_server(scene: Scene) -> None:
 # --- the database -------------------------------------------------------------------------------
 def hold_write_lock(scene: Scene) -> None:
     """SQLite has one writer: another program is it, for a while."""
-    connection = sqlite3.connect(scene.site.url.removeprefix("sqlite:///"), timeout=30)
-    try:
+    with contextlib.closing(_sqlite(scene)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         scene.last(0.5, 7)
         connection.execute("ROLLBACK")
-    finally:
-        connection.close()
+
+
+def _sqlite(scene: Scene) -> sqlite3.Connection:
+    return sqlite3.connect(scene.site.url.removeprefix("sqlite:///"), timeout=30)
 
 
 def kill_database(scene: Scene) -> None:
@@ -187,6 +188,10 @@ def slow(scene: Scene) -> None:
 def fill_disk(scene: Scene) -> None:
     disk = scene.site.disk
     assert disk is not None
+    if scene.site.kind == "sqlite":
+        # Its log keeps the space that it once had, and would need none for a long time.
+        with contextlib.closing(_sqlite(scene)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     disk.fill()
     try:
         scene.last(1, 4)

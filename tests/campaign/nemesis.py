@@ -81,10 +81,10 @@ class Nemesis:
             if not deck:
                 deck = self._dice.sample(self._faults, len(self._faults))
             fault = deck.pop()
-            with self._history.call("fault", fault=fault.name) as call:
-                fault.do(self._scene)
-                self.times[fault.name] += 1
-                call.ok()
+            op = self._history.begin("fault", fault=fault.name)
+            fault.do(self._scene)
+            self._history.end(op, "ok")
+            self.times[fault.name] += 1
             self._scene.cast.revive()
             # A quarter of the time is quiet, so that the work goes on between the faults.
             time.sleep(self._dice.uniform(0.3, 1.5))

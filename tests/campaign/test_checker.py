@@ -1,0 +1,437 @@
+"""Each violation in a history written by hand is found; and what is allowed is not a violation."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.campaign import checks, coordination_checks
+from tests.campaign.checker import check
+from tests.campaign.consumers import answer
+from tests.campaign.deliveries import Story
+from tests.campaign.world import LEASE, NARROW
+from tests.campaign.written import Book
+
+OVER = LEASE + 1  # seconds after which a lease is over
+
+
+@pytest.fixture
+def book() -> Book:
+    return Book()
+
+
+def found(book: Book) -> list[str]:
+    return [violation.check for violation in check(book.ops).violations]
+
+
+def test_a_good_history_has_no_violation(book: Book) -> None:
+    book.life("a", 1)
+    book.send("b", 2)
+    book.receive(("b", 2, 1))
+    book.verb("fail", 2, 1)
+    book.receive(("b", 2, 2))
+    book.verb("ack", 2, 2)
+    verdict = check(book.ops)
+    assert verdict.violations == []
+    assert verdict.reasons == {"fail": 1}
+
+
+# --- the total queue ----------------------------------------------------------------------------
+def test_an_acknowledged_value_that_nobody_finished_is_lost(book: Book) -> None:
+    book.send("a", 1)
+    assert found(book) == ["lost"]
+
+
+def test_a_value_with_a_refused_ack_is_lost(book: Book) -> None:
+    book.send("a", 1)
+    book.receive(("a", 1, 1))
+    book.verb("ack", 1, 1, "fail")
+    assert found(book) == ["lost"]
+
+
+def test_a_value_whose_ack_is_unknown_is_not_lost(book: Book) -> None:
+    book.send("a", 1)
+    book.receive(("a", 1, 1))
+    book.verb("ack", 1, 1, "info")
+    assert found(book) == []
+
+
+def test_an_unknown_send_may_happen_or_not(book: Book) -> None:
+    book.send("a", 1, "info")
+    book.send("b", 2, "info")
+    book.receive(("b", 2, 1))
+    book.verb("ack", 2, 1)
+    verdict = check(book.ops)
+    assert verdict.violations == []
+    assert verdict.sometimes["unknown send that happened"] == 1
+
+
+def test_a_value_that_was_never_sent_is_unexpected(book: Book) -> None:
+    book.receive(("ghost", 1, 1))
+    assert found(book) == ["unexpected"]
+
+
+def test_a_value_that_was_rolled_back_is_unexpected(book: Book) -> None:
+    book.add("rollback", "fail", queue="plain", values=["a"], channel="", tx=True)
+    book.receive(("a", 1, 1))
+    assert found(book) == ["unexpected"]
+
+
+def test_a_value_that_was_refused_is_unexpected(book: Book) -> None:
+    book.send("a", 1, "fail")
+    book.receive(("a", 1, 1))
+    assert found(book) == ["unexpected"]
+
+
+def test_one_send_that_makes_two_messages(book: Book) -> None:
+    book.life("a", 1)
+    book.receive(("a", 2, 1))
+    book.verb("ack", 2, 1)
+    assert found(book) == ["enqueued twice"]
+
+
+def test_a_killed_message_goes_on_as_a_dead_letter(book: Book) -> None:
+    book.send("a", 1)
+    book.receive(("a", 1, 1))
+    book.verb("kill", 1, 1)
+    assert found(book) == ["lost"]
+    book.receive(("a", 1, 2), queue="plain-dead")
+    book.verb("ack", 1, 2, queue="plain-dead")
+    assert found(book) == []
+
+
+# --- leases -------------------------------------------------------------------------------------
+def test_two_leases_at_once(book: Book) -> None:
+    book.send("a", 1)
+    book.receive(("a", 1, 1))
+    book.receive(("a", 1, 2))
+    book.verb("ack", 1, 2)
+    assert found(book) == ["two leases", "unexplained duplicate"]
+
+
+def test_the_next_lease_after_the_first_is_over(book: Book) -> None:
+    book.send("a", 1, at=0)
+    book.receive(("a", 1, 1), at=1)
+    book.receive(("a", 1, 2), at=1 + OVER)
+    book.verb("ack", 1, 2)
+    verdict = check(book.ops)
+    assert verdict.violations == []
+    assert verdict.reasons == {"lease expired": 1}
+
+
+def test_the_next_lease_in_an_extension_of_the_first(book: Book) -> None:
+    book.send("a", 1, at=0)
+    book.receive(("a", 1, 1), at=1)
+    book.verb("extend", 1, 1, at=3, lease=LEASE)
+    book.receive(("a", 1, 2), at=1 + OVER)
+    book.verb("ack", 1, 2)
+    assert found(book) == ["two leases", "unexplained duplicate"]
+
+
+def test_one_delivery_for_two_consumers(book: Book) -> None:
+    book.send("a", 1, at=0)
+    book.receive(("a", 1, 1), at=1)
+    book.receive(("a", 1, 1), at=1 + OVER)
+    book.verb("ack", 1, 1)
+    assert found(book) == ["two leases"]
+
+
+def test_a_stale_ack_that_was_accepted(book: Book) -> None:
+    book.send("a", 1, at=0)
+    book.receive(("a", 1, 1), at=1)
+    book.receive(("a", 1, 2), at=1 + OVER)
+    book.verb("ack", 1, 1)
+    assert found(book) == ["stale verb"]
+
+
+@pytest.mark.parametrize("verb", ["fail", "defer", "release"])
+def test_another_stale_verb_that_was_accepted(book: Book, verb: str) -> None:
+    book.send("a", 1, at=0)
+    book.receive(("a", 1, 1), at=1)
+    book.receive(("a", 1, 2), at=1 + OVER)
+    book.verb(verb, 1, 1, lease=LEASE)
+    book.verb("ack", 1, 2)
+    assert found(book) == ["stale verb"]
+
+
+def test_a_stale_extension_that_was_accepted(book: Book) -> None:
+    book.send("a", 1, at=0)
+    book.receive(("a", 1, 1), at=1)
+    book.receive(("a", 1, 2), at=1 + OVER)
+    book.verb("extend", 1, 1, lease=LEASE)
+    book.verb("ack", 1, 2)
+    assert "stale verb" in found(book)
+
+
+def test_a_message_that_was_finished_twice(book: Book) -> None:
+    book.life("a", 1)
+    book.verb("ack", 1, 1)
+    assert found(book) == ["finished twice"]
+
+
+def test_a_message_that_came_after_its_end(book: Book) -> None:
+    book.life("a", 1)
+    book.receive(("a", 1, 2), at=20)
+    assert found(book) == ["stale verb", "delivered after its end"]
+
+
+def test_a_delivery_without_the_one_before_needs_an_unknown_receive(book: Book) -> None:
+    book.send("a", 1)
+    book.receive(("a", 1, 2))
+    book.verb("ack", 1, 2)
+    assert found(book) == ["unexplained duplicate"]
+    book.receive(outcome="info", at=0.5)
+    assert found(book) == []
+
+
+# --- limits, order, keys ------------------------------------------------------------------------
+def test_more_leases_than_the_channel_allows(book: Book) -> None:
+    for value, id in (("a", 1), ("b", 2)):
+        book.send(value, id, queue="limited", channel=NARROW)
+    for value, id in (("a", 1), ("b", 2)):
+        book.receive((value, id, 1), queue="limited", channel=NARROW)
+    for id in (1, 2):
+        book.verb("ack", id, 1, queue="limited")
+    assert found(book) == ["limit"]
+
+
+def test_more_leases_than_the_queue_allows(book: Book) -> None:
+    many = [(value, id, 1) for id, value in enumerate("abcd", 1)]
+    for value, id, _ in many:
+        book.send(value, id, queue="limited")
+    book.receive(*many, queue="limited")
+    for _, id, _ in many:
+        book.verb("ack", id, 1, queue="limited")
+    assert found(book) == ["limit"]
+
+
+def test_a_lease_that_is_over_does_not_count(book: Book) -> None:
+    for value, id in (("a", 1), ("b", 2)):
+        book.send(value, id, queue="limited", channel=NARROW, at=0)
+    book.receive(("a", 1, 1), queue="limited", channel=NARROW, at=1)
+    book.receive(("b", 2, 1), queue="limited", channel=NARROW, at=1 + OVER)
+    for id in (1, 2):
+        book.verb("ack", id, 1, queue="limited")
+    assert found(book) == []
+
+
+def test_a_message_that_overtakes(book: Book) -> None:
+    for value, id in (("a", 1), ("b", 2)):
+        book.send(value, id, queue="ordered", channel="c")
+    for value, id in (("b", 2), ("a", 1)):
+        book.receive((value, id, 1), queue="ordered", channel="c")
+        book.verb("ack", id, 1, queue="ordered")
+    assert found(book) == ["order"]
+
+
+def test_a_run_of_one_answer_is_in_order(book: Book) -> None:
+    for value, id in (("a", 1), ("b", 2)):
+        book.send(value, id, queue="ordered", channel="c")
+    book.receive(("a", 1, 1), ("b", 2, 1), queue="ordered", channel="c")
+    for id in (1, 2):
+        book.verb("ack", id, 1, queue="ordered")
+    assert found(book) == []
+
+
+def test_two_messages_under_one_key(book: Book) -> None:
+    book.send("a", 1, queue="keyed", key="k")
+    book.send("b", 2, queue="keyed", key="k")
+    for value, id in (("a", 1), ("b", 2)):
+        book.receive((value, id, 1), queue="keyed", key="k")
+        book.verb("ack", id, 1, queue="keyed")
+    assert found(book) == ["key"]
+
+
+def test_two_messages_under_one_key_after_each_other(book: Book) -> None:
+    book.life("a", 1, queue="keyed", key="k")
+    book.life("b", 2, queue="keyed", key="k")
+    assert found(book) == []
+
+
+# --- groups, schedules, results -----------------------------------------------------------------
+def a_group(book: Book) -> None:
+    book.add("announce", group="g", value="end g")
+    book.send("a", 1, queue="grouped", group="g")
+    book.add("start", queue="grouped", group="g")
+    book.receive(("a", 1, 1), queue="grouped")
+
+
+def its_end(book: Book, id: int = 2) -> None:
+    book.receive(("end g", id, 1), queue="grouped")
+    book.verb("ack", id, 1, queue="grouped")
+
+
+def test_a_group_that_ends_once(book: Book) -> None:
+    a_group(book)
+    book.verb("ack", 1, 1, queue="grouped")
+    its_end(book)
+    assert found(book) == []
+
+
+def test_a_group_that_ends_before_its_member(book: Book) -> None:
+    a_group(book)
+    its_end(book)
+    book.verb("ack", 1, 1, queue="grouped")
+    assert found(book) == ["group"]
+
+
+def test_a_group_that_ends_twice(book: Book) -> None:
+    a_group(book)
+    book.verb("ack", 1, 1, queue="grouped")
+    its_end(book)
+    its_end(book, 3)
+    assert found(book) == ["enqueued twice", "group"]
+
+
+def test_a_group_that_never_ends(book: Book) -> None:
+    a_group(book)
+    book.verb("ack", 1, 1, queue="grouped")
+    assert found(book) == ["group"]
+
+
+def tick(book: Book, second: int, id: int) -> None:
+    book.receive((f"tick 2026-01-01T00:00:{second:02}+00:00", id, 1), queue="ticks")
+    book.verb("ack", id, 1, queue="ticks")
+
+
+def test_ticks_without_a_gap(book: Book) -> None:
+    for second in (1, 2, 3):
+        tick(book, second, second)
+    assert found(book) == []
+
+
+def test_a_tick_that_is_missing(book: Book) -> None:
+    for second in (1, 3):
+        tick(book, second, second)
+    assert found(book) == ["schedule"]
+
+
+def test_the_last_tick_that_is_missing(book: Book) -> None:
+    tick(book, 1, 1)
+    book.add("schedule", last_at="2026-01-01T00:00:03+00:00")
+    assert found(book) == ["schedule"]
+
+
+def test_a_tick_that_was_sent_twice(book: Book) -> None:
+    tick(book, 1, 1)
+    tick(book, 1, 2)
+    assert found(book) == ["enqueued twice", "schedule"]
+
+
+def test_the_wrong_result(book: Book) -> None:
+    book.add("wait", value="a", result={"state": "done", "result": answer("a")})
+    assert found(book) == []
+    book.add("wait", value="b", result={"state": "done", "result": answer("a")})
+    book.add("wait", value="c", result={"state": "gone", "result": None})
+    assert found(book) == ["result", "result"]
+
+
+# --- events -------------------------------------------------------------------------------------
+def events(book: Book, *kinds: str) -> None:
+    number = 0
+    for place, what in enumerate(kinds):
+        number += what == "leased"
+        about = {"what": what, "id": 1, "number": number if what == "leased" else None}
+        book.add("event", cursor=str(place), **about)
+    book.add("all events", count=len(kinds))
+
+
+def test_a_whole_row_of_events(book: Book) -> None:
+    book.life("a", 1, queue="watched")
+    events(book, "created", "leased", "deleted")
+    assert found(book) == []
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("leased", "created", "deleted"),
+        ("created", "leased"),
+        ("created", "deleted"),
+        ("created", "leased", "deleted", "deleted"),
+        ("created", "created", "leased", "deleted"),
+    ],
+)
+def test_a_row_of_events_with_a_fault(book: Book, kinds: tuple[str, ...]) -> None:
+    book.life("a", 1, queue="watched")
+    events(book, *kinds)
+    assert found(book) == ["events"]
+
+
+def test_an_event_that_was_read_twice(book: Book) -> None:
+    book.life("a", 1, queue="watched")
+    events(book, "created", "leased", "deleted")
+    book.ops[-2].about["cursor"] = "0"
+    assert found(book) == ["events"]
+
+
+def test_a_message_without_events(book: Book) -> None:
+    book.life("a", 1, queue="watched")
+    events(book)
+    assert found(book) == ["events"]
+
+
+# --- the user's tables, the totals --------------------------------------------------------------
+def test_a_row_without_its_message_and_a_message_without_its_row(book: Book) -> None:
+    book.life("a", 1, tx=True)
+    book.send("b", 2, "info", tx=True)
+    book.add("ledger", values=["b"])
+    assert found(book) == ["transaction", "transaction"]
+
+
+def test_an_effect_that_happened_twice(book: Book) -> None:
+    book.life("a", 1)
+    book.ops[-1].about["effect"] = "a"
+    book.add("effects", values=["a"])
+    assert found(book) == []
+    book.add("effects", values=["a"])
+    assert found(book) == ["transaction", "transaction"]
+
+
+def test_an_ack_whose_effect_is_missing(book: Book) -> None:
+    book.life("a", 1)
+    book.ops[-1].about["effect"] = "a"
+    book.add("effects", values=[])
+    assert found(book) == ["transaction"]
+
+
+ZERO = dict.fromkeys(
+    ["completed", "deferred", "failed", "killed", "recovered", "released", "cancelled", "expired"],
+    0,
+)
+TOTALS = {**ZERO, "sent": 1, "delivered": 1, "acked": 1, "errors": 0}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "checks"),
+    [
+        ({}, []),
+        ({"sent": 2}, ["totals"]),
+        ({"delivered": 2}, ["totals"]),
+        ({"acked": 0, "cancelled": 1, "recovered": 1}, ["totals"]),
+    ],
+)
+def test_totals_that_do_not_fit(book: Book, wrong: dict[str, int], checks: list[str]) -> None:
+    book.life("a", 1)
+    book.add("stats", queue="plain", unfinished=0, totals=TOTALS | wrong)
+    assert found(book) == checks
+
+
+def test_a_database_that_is_not_empty(book: Book) -> None:
+    book.life("a", 1)
+    book.add("stats", queue="plain", unfinished=1, totals=TOTALS)
+    assert found(book) == ["not empty"]
+
+
+def test_an_error_that_is_not_of_the_library(book: Book) -> None:
+    book.send("a", 1, "info", error="OutcomeUnknown: it was interrupted")
+    assert found(book) == []
+    book.send("b", 2, "info", error="TypeError: NoneType")
+    assert found(book) == ["raw error"]
+
+
+def test_every_check_is_in_the_checker() -> None:
+    from tests.campaign.checker import CHECKS
+
+    named = {one.__name__ for one in CHECKS}
+    assert len(named) == 10 + len(coordination_checks.CHECKS)
+    assert set(checks.fullest(Story([]))) == set()
