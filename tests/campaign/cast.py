@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests import server_process, servers
+from tests.campaign.clocks import Clocks
 from tests.campaign.site import Site
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,6 +83,7 @@ class Cast:
         self.directory = directory
         self._seed = seed
         self._urls = site.urls()
+        self.clocks = Clocks(directory)
         self.actors: dict[str, Actor] = {}
         self.crashes: list[str] = []
 
@@ -115,6 +117,7 @@ class Cast:
         return port
 
     def _add(self, name: str, command: Callable[[], list[str]], env: dict[str, str]) -> Actor:
+        env = env | self.clocks.environment(name)
         actor = Actor(name, command, env, self.directory / f"{name}.log")
         self.actors[name] = actor
         actor.start()

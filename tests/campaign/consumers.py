@@ -66,21 +66,34 @@ def ways_for(queue: str) -> dict[str, int]:
 class Consumer:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._ways = stage.spec.options.get("ways")
+        self._drains = stage.spec.options.get("drains", False)
         self._driver: Any = None
         self._carried: dict[str, list[fairturn.LeasedMessage]] = {}
 
     def step(self) -> None:
         dice = self._stage.dice
-        queue = dice.choice(self._stage.spec.options.get("queues", CONSUMED))
-        messages = self.receive(queue, dice.randint(1, 6), dice.choice([0, 0.1]))
-        ways = self._ways or ways_for(queue)
+        queue = dice.choice(CONSUMED)
+        if self._drains:
+            self._drain(queue)
+            return
+        messages = self.receive(queue, dice.randint(1, 6), dice.choice([0, 0, 0.1]))
+        ways = ways_for(queue)
         for message in messages:
             self._stage.pause(0, 0.01)
             way = dice.choices(list(ways), weights=list(ways.values()))[0]
             self.settle(queue, message, way)
         if not messages:
             self._stage.pause(0.005, 0.03)
+
+    def _drain(self, queue: str) -> None:
+        """As much as possible at once."""
+        messages = self.receive(queue, 50, 0)
+        if messages:
+            about = {"verb": "ack", "leases": leases(messages), "queue": queue}
+            with self._stage.history.call("verb", **about) as call:
+                call.ok(lost=leases(self._stage.db.queue(queue).ack(messages).lost))
+        else:
+            self._stage.pause(0.005, 0.02)
 
     def receive(self, queue: str, n: int, wait: float) -> Any:
         history = self._stage.history

@@ -22,7 +22,7 @@ def until_empty(db: fairturn.Database, cast: Cast, writer: Writer) -> dict[str, 
             with writer.call("start", queue="grouped", group=group.name, channel=""):
                 surely(db.group(group.name, "grouped").start)
     for name in ("drain-1", "drain-2"):
-        cast.add_role("consumer", name, ways={"ack": 1}, queues=world.CONSUMED)
+        cast.add_role("consumer", name, drains=True)
     deadline = time.monotonic() + SECONDS
     left = world.unfinished(db)
     while left and time.monotonic() < deadline:

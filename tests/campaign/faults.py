@@ -7,11 +7,13 @@ import os
 import random
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 
-from tests.campaign import sessions
-from tests.campaign.cast import Actor, Cast
+from tests.campaign import migrating, sessions
+from tests.campaign.cast import ROOT, Actor, Cast
 from tests.campaign.site import Site
 from tests.campaign.world import LEASE
 from tests.faults.proxy import Hole, Proxy
@@ -199,3 +201,33 @@ def fill_disk(scene: Scene) -> None:
         disk.free()
     if scene.site.server is not None:
         scene.site.back()
+
+
+# --- clocks -------------------------------------------------------------------------------------
+def move_clock(scene: Scene) -> None:
+    """Of one client. The database's clock decides, so nothing follows from it."""
+    name = scene.one_of("").name
+    scene.cast.clocks.move(name, scene.dice.choice([-1, 1]) * scene.dice.randint(600, 6 * 3600))
+    try:
+        scene.last(1, LEASE * 1.5)
+    finally:
+        scene.cast.clocks.move(name, 0)
+
+
+# --- migrations ---------------------------------------------------------------------------------
+def kill_migration(scene: Scene) -> None:
+    """Another installation in the same database, killed on its way several times; then it is
+    completed, and has to work."""
+    schema = f"m{scene.dice.randrange(10**6)}"
+    url = scene.site.url
+    if scene.site.kind == "sqlite":  # which has no schemas: another file
+        url = url.replace("campaign.db", f"{schema}.db")
+    for _ in range(scene.dice.randint(1, 3)):
+        words = [sys.executable, "-m", "tests.campaign.migrating", url, schema]
+        process = subprocess.Popen(words, cwd=ROOT, stderr=subprocess.DEVNULL)
+        try:
+            scene.last(0.3, 1.2)  # it starts in the first part of that
+        finally:
+            process.kill()
+            process.wait()
+    migrating.works(url, schema)

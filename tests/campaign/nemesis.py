@@ -48,6 +48,9 @@ FAULTS = [
     Fault("lose packets", faults.lose, SERVERS),
     Fault("slow network", faults.slow, SERVERS),
     Fault("full disk", faults.fill_disk, needs=_disk),
+    # SQLite has no clock of its own: the client's clock is the database's.
+    Fault("clock of a client", faults.move_clock, SERVERS, needs=lambda s: s.cast.clocks.missing),
+    Fault("kill migration", faults.kill_migration),
 ]
 
 

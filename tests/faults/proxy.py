@@ -111,6 +111,11 @@ class Proxy:
                 end.close()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # An end that was reset, or half closed, takes nothing more.
+        with contextlib.suppress(OSError, RuntimeError):
+            await self._pass_on(reader, writer)
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         lost = False
         while data := await reader.read(65536):
             said = self._word is not None and self._word in data
