@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
 # Hundreds of processes import the same modules: compile each once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run demo test test-deep check static conformance generate bench bench-compare mutants faults failovers fuzz model \
+.PHONY: run demo test test-deep check static conformance generate bench bench-compare mutants faults failovers campaign fuzz model \
 	schema-dump servers clean
 
 run: $(CLI)              ## an SQS on 127.0.0.1:9324, on embedded SQLite; prints how to try it
@@ -57,6 +57,10 @@ faults: $(DEV) servers   ## kill -9 and contention, a thousand rounds each: FAIR
 
 failovers: $(DEV) servers ## a Patroni cluster changes its leader 20 times, twice: FAIRTURN_FAILOVERS=20
 	FAIRTURN_FAILOVERS=$${FAIRTURN_FAILOVERS:-20} $(BIN)/python -m pytest tests/clusters/test_patroni.py -s
+
+campaign: $(DEV) servers ## faults of every kind on real processes: CAMPAIGN_MINUTES=10 CAMPAIGN_SEED=… CAMPAIGN_BACKENDS="sqlite …"
+	@CAMPAIGN_MINUTES="$(CAMPAIGN_MINUTES)" CAMPAIGN_SEED="$(CAMPAIGN_SEED)" CAMPAIGN_BACKENDS="$(CAMPAIGN_BACKENDS)" \
+		$(BIN)/python -m tests.campaign
 
 fuzz: $(DEV) servers     ## the SQS server's wire, ten minutes: FAIRTURN_FUZZ=600 seconds
 	FAIRTURN_FUZZ=$${FAIRTURN_FUZZ:-600} $(BIN)/python -m pytest tests/server/test_wire_fuzz.py -s

@@ -231,3 +231,17 @@ def kill_migration(scene: Scene) -> None:
             process.kill()
             process.wait()
     migrating.works(url, schema)
+
+
+# --- a fault of the library, to test the campaign -------------------------------------------------
+def steal(scene: Scene) -> None:
+    """A message that was sent disappears, and nobody has finished it."""
+    with scene.site.connect() as db:
+        queue = db.queue("plain")
+        queue.pause()  # so that one waits there
+        try:
+            while not (waiting := queue.peek(1, state="ready")):
+                scene.last(0.01, 0.02)
+            queue.cancel(id=waiting[0].id)
+        finally:
+            queue.resume()

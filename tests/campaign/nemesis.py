@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections import Counter
@@ -62,7 +63,8 @@ class Nemesis:
         self.times: Counter[str] = Counter()
         self.left_out: dict[str, str] = {}
         self._faults: list[Fault] = []
-        for fault in FAULTS:
+        thief = [Fault("a thief", faults.steal)] if "CAMPAIGN_THIEF" in os.environ else []
+        for fault in [*FAULTS, *thief]:
             if site.kind not in fault.kinds:
                 continue
             why = fault.needs(self._scene)
@@ -83,6 +85,7 @@ class Nemesis:
         while time.monotonic() < end:
             if not deck:
                 deck = self._dice.sample(self._faults, len(self._faults))
+                deck.sort(key=lambda fault: fault.name == "a thief")  # it comes first
             fault = deck.pop()
             op = self._history.begin("fault", fault=fault.name)
             fault.do(self._scene)

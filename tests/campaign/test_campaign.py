@@ -1,0 +1,51 @@
+"""A short campaign on each database; and one with a thief, to see that the campaign can fail."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from tests.campaign.cast import ROOT
+from tests.server_process import find_binary
+
+pytestmark = [pytest.mark.deep, pytest.mark.programs]
+MINUTES = "0.5"  # and the drain: less than a minute each
+PROGRAMS = {"postgresql": ("initdb", "postgresql"), "mysql": ("mariadbd", "mariadb-server")}
+
+
+def run(
+    kind: str, minutes: str, rng: random.Random, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """It is a program of its own: it has mounts that nobody else sees, and takes all its processes
+    with it when it is killed."""
+    if kind in PROGRAMS:
+        find_binary(*PROGRAMS[kind])
+    environment = {
+        **os.environ,
+        "CAMPAIGN_MINUTES": minutes,
+        "CAMPAIGN_BACKENDS": kind,
+        "CAMPAIGN_SEED": str(rng.randrange(2**32)),
+        **more,
+    }
+    command = [sys.executable, "-m", "tests.campaign"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, text=True, capture_output=True, check=False
+    )
+    print(done.stdout, done.stderr)
+    return done
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mysql"])
+def test_nothing_is_lost_or_doubled_whatever_happens(kind: str, rng: random.Random) -> None:
+    assert run(kind, MINUTES, rng).returncode == 0
+
+
+def test_a_message_that_a_thief_takes_is_found(rng: random.Random) -> None:
+    done = run("sqlite", "0.15", rng, CAMPAIGN_THIEF="1")
+    assert done.returncode == 1
+    assert "VIOLATION: lost" in done.stdout
+    assert "CAMPAIGN_SEED=" in done.stdout
