@@ -20,7 +20,7 @@ from tests.campaign.nemesis import Nemesis
 from tests.campaign.site import Site, private_mounts
 from tests.server_process import MissingBinary
 
-STAY = ("watcher-1", "worker-1")
+STAY = ("watcher-1", "worker-1", "relay-1")
 ROLES = [
     *("producer", "ordered", "transactional", "consumer", "async"),
     *("groups", "asker", "ticker", "watcher"),
@@ -32,6 +32,7 @@ def raise_cast(cast: Cast) -> None:
         cast.add_role(role, f"{role}-1")
     cast.add_role("consumer", "consumer-2")
     cast.add_worker("worker-1")
+    cast.add_relay("relay-1")
     cast.add_role("sqs", "sqs-1", port=cast.add_server("server-1"))
 
 
@@ -40,19 +41,21 @@ def campaign(kind: str, seconds: float, seed: int, mounts: bool, directory: Path
     writer = history.Writer(directory, "campaign")
     began = time.monotonic()
     with Site(kind, mounts) as site, site.connect() as db:
-        world.make(db)
+        centre = f"sqlite:///{directory / 'centre.db'}"
+        world.make(db, centre)
         cast = Cast(site, directory, seed)
         with cast.running():
             raise_cast(cast)
             nemesis = Nemesis(site, cast, writer, seed)
             nemesis.run(seconds)
-            # The watcher and the worker stay: they have to see the end of everything.
+            # Watcher, worker and relay stay: they have to see the end of everything.
             hung = cast.stop([a for name, a in cast.actors.items() if name not in STAY])
             drain.surely(lambda: db.schedule(world.SCHEDULE).pause())
             left = drain.until_empty(db, cast, writer)
             drain.until_read(db, cast, writer)
             hung += cast.stop(list(cast.actors.values()))
         drain.surely(lambda: drain.ask(db, writer))
+        drain.ask_centre(centre, writer)
     verdict = check(history.read(directory))
     report.show(kind, seed, verdict, nemesis, cast, hung, left, time.monotonic() - began)
     return not verdict.violations and not left and not cast.crashes

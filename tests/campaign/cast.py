@@ -10,8 +10,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 from tests import server_process, servers
@@ -30,16 +32,26 @@ def _die_with_parent() -> None:
 class Actor:
     """One process that comes back under its name whenever it is gone."""
 
-    def __init__(self, name: str, command: Callable[[], list[str]], env: dict[str, str], log: Path):
+    def __init__(
+        self,
+        name: str,
+        command: Callable[[], list[str]],
+        env: dict[str, str],
+        log: Path,
+        starter: Executor,
+    ) -> None:
         self.name = name
+        self.busy = threading.Lock()  # of two faults only one kills and starts it
+        self._starter = starter
         self._command = command
         self._env = env
         self._log = log
         self.process: subprocess.Popen[bytes] | None = None
-        self.starts = 0
 
     def start(self) -> None:
-        self.starts += 1
+        self._starter.submit(self._start).result()
+
+    def _start(self) -> None:
         with open(self._log, "ab") as log:
             self.process = subprocess.Popen(
                 self._command(),
@@ -84,6 +96,9 @@ class Cast:
         self._seed = seed
         self._urls = site.urls()
         self.clocks = Clocks(directory)
+        # The kernel kills the children of a thread that ends (see _die_with_parent): all processes
+        # are started by one thread, which ends last.
+        self._starter = ThreadPoolExecutor(1)
         self.actors: dict[str, Actor] = {}
         self.crashes: list[str] = []
 
@@ -109,6 +124,10 @@ class Cast:
         words = ["worker", "tests.campaign.tasks_app:app", "--concurrency", "4", "--log", "json"]
         return self._add(name, lambda: [sys.executable, "-m", "fairturn", *words], env)
 
+    def add_relay(self, name: str) -> Actor:
+        words = ["relay", "--db", next(self._urls), "--lease", "3s", "--log", "json"]
+        return self._add(name, lambda: [sys.executable, "-m", "fairturn", *words], {})
+
     def add_server(self, name: str) -> int:
         """A real ``fairturn serve``; its port."""
         port = servers.free_port()
@@ -118,7 +137,7 @@ class Cast:
 
     def _add(self, name: str, command: Callable[[], list[str]], env: dict[str, str]) -> Actor:
         env = env | self.clocks.environment(name)
-        actor = Actor(name, command, env, self.directory / f"{name}.log")
+        actor = Actor(name, command, env, self.directory / f"{name}.log", self._starter)
         self.actors[name] = actor
         actor.start()
         return actor
@@ -137,7 +156,7 @@ class Cast:
         """Let them end their last call; the names of those that did not."""
         for actor in actors:
             (self.directory / f"stop-{actor.name}").touch()
-            if actor.name.startswith(("worker", "server")) and actor.process is not None:
+            if actor.name.startswith(("worker", "server", "relay")) and actor.process is not None:
                 actor.process.terminate()
         deadline = time.monotonic() + STOP_SECONDS
         hung: list[str] = []
@@ -158,3 +177,4 @@ class Cast:
         finally:
             for actor in self.actors.values():
                 actor.end()
+            self._starter.shutdown()

@@ -51,5 +51,6 @@ def sometimes(story: Story) -> dict[str, int]:
         "tick": len({d.value for d in story.deliveries if d.value.startswith("tick ")}),
         "result waited for": sum(op.kind == "wait" and op.ok for op in story.ops),
         "event read": sum(op.kind == "event" for op in story.ops),
+        "handed over": sum(len(note["values"]) for note in story.notes("handed over")),
         "task done": sum(op.kind == "task" and op.ok for op in story.ops),
     }

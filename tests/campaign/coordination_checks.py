@@ -7,12 +7,21 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
-from tests.campaign.checks import Violation, acknowledged
+from tests.campaign.checks import Violation, acknowledged, unseen
 from tests.campaign.consumers import answer
 from tests.campaign.deliveries import Story
 from tests.campaign.world import TICK
 
 ENDS = {"done", "dead", "deleted"}
+COUNTED = {
+    "acked": "ack",
+    "completed": "complete",
+    "deferred": "defer",
+    "failed": "fail",
+    "released": "release",
+}
+SENT_BY_HAND = {"plain", "limited", "ordered", "asks", "watched"}  # every send makes a message
+OTHERS = {"sqs", "tasks", "relayed"}  # their acks are made by programs without a history
 
 
 def groups(story: Story) -> Iterator[Violation]:
@@ -117,6 +126,20 @@ def transactions(story: Story) -> Iterator[Violation]:
             yield Violation("transaction", text, verb.op.asked_at)
 
 
+def relayed(story: Story) -> Iterator[Violation]:
+    """What was sent to the queue with a destination arrived there once."""
+    notes = story.notes("handed over")
+    arrived = Counter(value for note in notes for value in note["values"])
+    for op in story.sends if notes else []:
+        for value in op.about["values"] if op.about["queue"] == "relayed" else []:
+            least = 1 if op.ok else 0
+            most = 0 if op.outcome == "fail" else 1
+            if not least <= arrived.pop(value, 0) <= most:
+                yield Violation("relay", f"{value} ({op.outcome}) is not there once", op.asked_at)
+    for value in arrived:
+        yield Violation("relay", f"{value} arrived and was never sent")
+
+
 def empty(story: Story) -> Iterator[Violation]:
     """After the drain the database says that nothing is left."""
     for note in story.notes("stats"):
@@ -136,13 +159,30 @@ def tallies(story: Story) -> Iterator[Violation]:
         returned = sum(total[name] for name in back)
         if queue != "sqs" and total["delivered"] != returned:
             yield Violation("totals", f"{queue}: delivered {total['delivered']}, back {returned}")
-        for name, verbs in (("acked", {"ack"}), ("completed", {"complete"})):
-            mine = [v for v in story.verbs if v.queue == queue and v.verb in verbs]
-            sure = sum(verb.outcome == "ok" for verb in mine)
-            unsure = sum(verb.outcome == "info" for verb in mine)
-            if queue not in ("sqs", "tasks") and not sure <= total[name] <= sure + unsure:
+        if queue in OTHERS:
+            continue
+        for name, sure, unsure in _known(story, queue):
+            if not sure <= total[name] <= sure + unsure:
                 text = f"{queue}: {name} {total[name]}, known {sure}, unknown {unsure}"
                 yield Violation("totals", text)
+
+
+def _known(story: Story, queue: str) -> Iterator[tuple[str, int, int]]:
+    """By counter: how often it surely happened in this queue, and how often it may have besides."""
+    for name, verb in COUNTED.items():
+        mine = [one.outcome for one in story.verbs if one.queue == queue and one.verb == verb]
+        yield name, mine.count("ok"), mine.count("info")
+    delivered = sum(one.queue == queue for one in story.deliveries)
+    # A receive whose connection breaks is asked three times at most.
+    mine = [op for op in story.receives if op.about["queue"] == queue and unseen(story, op)]
+    yield "delivered", delivered, sum(3 * op.about["n"] for op in mine)
+    if queue in SENT_BY_HAND:
+        sends = [op for op in story.sends if op.about["queue"] == queue]
+        counts = {
+            outcome: sum(len(op.about["values"]) for op in sends if op.outcome == outcome)
+            for outcome in ("ok", "info")
+        }
+        yield "sent", counts["ok"], counts["info"]
 
 
 def raw_errors(story: Story) -> Iterator[Violation]:
@@ -162,5 +202,5 @@ def raw_errors(story: Story) -> Iterator[Violation]:
 
 
 CHECKS: list[Callable[[Story], Iterator[Violation]]] = [
-    *(groups, ticks, results, events, transactions, empty, tallies, raw_errors)
+    *(groups, ticks, results, events, transactions, relayed, empty, tallies, raw_errors)
 ]

@@ -12,6 +12,8 @@ from tests.campaign.history import Op
 from tests.campaign.world import QUEUES, Rules
 
 CLOCKS = 0.02  # seconds by which two clocks of one machine may differ
+# Faults (by the end of their names) after which a connection breaks, or nobody answers in time.
+BREAKS = ("database", "sessions", "connections", "network", "packets", "disk")
 FINISHES = {"ack", "complete", "kill"}
 Lease = tuple[Any, int]  # the message's id, the delivery's number
 
@@ -122,6 +124,15 @@ class Story:
                 if verb.verb == "extend" and verb.outcome == "ok":
                     lease = verb.op.about["lease"]
                     delivery.until = max(delivery.until, verb.op.asked_at + lease)
+
+    @cached_property
+    def breaks(self) -> list[tuple[float, float]]:
+        """When connections broke, with a second for everybody to notice."""
+        return [
+            (op.asked_at, (op.ended_at or op.asked_at + 60) + 1)
+            for op in self.ops
+            if op.kind == "fault" and op.about["fault"].endswith(BREAKS)
+        ]
 
     @cached_property
     def by_id(self) -> dict[Any, list[Delivery]]:

@@ -68,6 +68,17 @@ def ask(db: fairturn.Database, history: Writer) -> None:
         driver.close()
 
 
+def ask_centre(url: str, history: Writer) -> None:
+    """What the relay has handed over."""
+    values: list[str] = []
+    with fairturn.connect(url) as db:
+        after = 0
+        while page := db.queue("in").peek(1000, after=after):
+            values += [message.body["v"] for message in page]
+            after = page[-1].id
+    history.note("handed over", values=values)
+
+
 def surely(act: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Repeat what may be done twice until the database answers."""
     deadline = time.monotonic() + seconds

@@ -36,9 +36,10 @@ class Scene:
 # --- processes ----------------------------------------------------------------------------------
 def _kill(scene: Scene, *prefixes: str) -> None:
     actor = scene.one_of(*prefixes)
-    actor.kill()
-    scene.last(0, 0.5)
-    actor.start()
+    with actor.busy:
+        actor.kill()
+        scene.last(0, 0.5)
+        actor.start()
 
 
 def _freeze(scene: Scene, *prefixes: str) -> None:
@@ -73,6 +74,10 @@ def kill_server(scene: Scene) -> None:
 
 def kill_coordinator(scene: Scene) -> None:
     _kill(scene, "groups", "asker", "ticker", "watcher", "sqs")
+
+
+def kill_relay(scene: Scene) -> None:
+    _kill(scene, "relay")
 
 
 def freeze_worker(scene: Scene) -> None:
@@ -126,11 +131,13 @@ def terminate_sessions(scene: Scene) -> None:
 
 
 def exhaust_connections(scene: Scene) -> None:
-    """No connection is left for anybody. Then the old ones are cut, so that all need new ones."""
-    with sessions.hogged(scene.site):
-        for proxy in scene.site.proxies:
-            proxy.cut()
-        scene.last(1, 4)
+    """The connections are cut, and the server gives most of them no new one."""
+    with sessions.Hog(scene.site) as hog:
+        for _ in range(scene.dice.randint(5, 20)):
+            for proxy in scene.site.proxies:
+                proxy.cut()
+            scene.last(0.05, 0.2)
+            hog.more()
 
 
 # --- the network --------------------------------------------------------------------------------

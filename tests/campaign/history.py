@@ -4,6 +4,7 @@ after each call. A line is written with one ``write``, so a kill -9 leaves whole
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import time
@@ -55,7 +56,7 @@ class Writer:
         self.process = f"{process}.{os.getpid()}"
         flags = os.O_APPEND | os.O_CREAT | os.O_WRONLY
         self._file = os.open(directory / f"{self.process}.history", flags, 0o666)
-        self._ops = 0
+        self._numbers = itertools.count(1)  # threads may share it
 
     def _write(self, op: int, type: str, values: dict[str, Any]) -> None:
         head = {"op": op, "type": type, "at": time.monotonic(), "wall": time.time()}
@@ -63,9 +64,9 @@ class Writer:
 
     def begin(self, kind: str, **about: Any) -> int:
         """The first line of a call; ``end`` writes the second."""
-        self._ops += 1
-        self._write(self._ops, "invoke", {"kind": kind, "about": about})
-        return self._ops
+        op = next(self._numbers)
+        self._write(op, "invoke", {"kind": kind, "about": about})
+        return op
 
     def end(self, op: int, outcome: Outcome, error: BaseException | None = None, **result: Any):
         said = "" if error is None else f"{type(error).__name__}: {error}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tests.campaign import faults
@@ -32,6 +34,7 @@ FAULTS = [
     Fault("kill consumer", faults.kill_consumer),
     Fault("kill producer", faults.kill_producer),
     Fault("kill worker", faults.kill_worker),
+    Fault("kill relay", faults.kill_relay),
     Fault("kill SQS server", faults.kill_server),
     Fault("kill coordinator", faults.kill_coordinator),
     Fault("freeze consumer", faults.freeze_consumer),
@@ -53,6 +56,10 @@ FAULTS = [
     Fault("clock of a client", faults.move_clock, SERVERS, needs=lambda s: s.cast.clocks.missing),
     Fault("kill migration", faults.kill_migration),
 ]
+
+
+COMPANY = [fault for fault in FAULTS if fault.name.startswith(("kill", "freeze"))]
+COMPANY = [fault for fault in COMPANY if fault.name.endswith(("consumer", "producer", "worker"))]
 
 
 class Nemesis:
@@ -77,6 +84,26 @@ class Nemesis:
     def planned(self) -> list[str]:
         return [fault.name for fault in self._faults]
 
+    def _do(self, fault: Fault, scene: faults.Scene) -> None:
+        op = self._history.begin("fault", fault=fault.name)
+        fault.do(scene)
+        self._history.end(op, "ok")
+        self.times[fault.name] += 1
+
+    @contextlib.contextmanager
+    def _meanwhile(self, fault: Fault | None) -> Iterator[None]:
+        """Do this one in a thread, at the same time."""
+        if fault is None:
+            yield
+            return
+        # Dice of its own: two threads must not take turns at one in an order that nobody knows.
+        dice = random.Random(self._dice.random())
+        scene = faults.Scene(self._scene.site, self._scene.cast, dice)
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(self._do, fault, scene)
+            yield
+            done.result()
+
     def run(self, seconds: float) -> None:
         """Fault after fault. Each is done once before any is done twice: a short campaign has as
         many kinds as possible."""
@@ -87,10 +114,10 @@ class Nemesis:
                 deck = self._dice.sample(self._faults, len(self._faults))
                 deck.sort(key=lambda fault: fault.name == "a thief")  # it comes first
             fault = deck.pop()
-            op = self._history.begin("fault", fault=fault.name)
-            fault.do(self._scene)
-            self._history.end(op, "ok")
-            self.times[fault.name] += 1
+            # A quarter of the faults has company: a process dies while something else is wrong.
+            company = self._dice.choice(COMPANY) if self._dice.random() < 0.25 else None
+            with self._meanwhile(company if company in self._faults else None):
+                self._do(fault, self._scene)
             self._scene.cast.revive()
             # A quarter of the time is quiet, so that the work goes on between the faults.
             time.sleep(self._dice.uniform(0.3, 1.5))

@@ -21,8 +21,16 @@ class Producer:
 
     def step(self) -> None:
         dice = self._stage.dice
-        ways = [self.one, self.many, self.keyed, self.limited, self.watched, self.task]
-        dice.choices(ways, weights=[4, 2, 2, 2, 2, 2])[0]()
+        ways = [
+            self.one,
+            self.many,
+            self.keyed,
+            self.limited,
+            self.watched,
+            self.task,
+            self.relayed,
+        ]
+        dice.choices(ways, weights=[4, 2, 2, 2, 2, 2, 1])[0]()
         self._stage.pause(0.01, 0.05)
 
     def _send(self, queue: str, channel: str = "", **options: Any) -> None:
@@ -52,6 +60,9 @@ class Producer:
 
     def watched(self) -> None:
         self._send("watched")
+
+    def relayed(self) -> None:
+        self._send("relayed")
 
     def task(self) -> None:
         self._send("tasks", type=TASK)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator
 from typing import Any
 
 from tests.campaign.site import Site
@@ -58,16 +57,24 @@ def open_session(site: Site) -> Any:
     return site.server.connect("campaign")
 
 
-@contextlib.contextmanager
-def hogged(site: Site) -> Iterator[int]:
-    """Open sessions until the server refuses more; how many."""
-    mine: list[Any] = []
-    try:
+class Hog:
+    """Takes all sessions that the server has left."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._mine: list[Any] = []
+
+    def more(self) -> None:
+        """Until the server refuses."""
         with contextlib.suppress(Exception):
             while True:
-                mine.append(open_session(site))
-        yield len(mine)
-    finally:
-        for session in mine:
+                self._mine.append(open_session(self._site))
+
+    def __enter__(self) -> Hog:
+        self.more()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for session in self._mine:
             with contextlib.suppress(Exception):
                 session.close()

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -44,8 +45,9 @@ def test_nothing_is_lost_or_doubled_whatever_happens(kind: str, rng: random.Rand
     assert run(kind, MINUTES, rng).returncode == 0
 
 
-def test_a_message_that_a_thief_takes_is_found(rng: random.Random) -> None:
-    done = run("sqlite", "0.15", rng, CAMPAIGN_THIEF="1")
+def test_a_message_that_a_thief_takes_is_found(rng: random.Random, tmp_path: Path) -> None:
+    # A campaign that fails keeps its history: here below pytest's own folder.
+    done = run("sqlite", "0.15", rng, CAMPAIGN_THIEF="1", TMPDIR=str(tmp_path))
     assert done.returncode == 1
     assert "VIOLATION: lost" in done.stdout
     assert "CAMPAIGN_SEED=" in done.stdout

@@ -8,6 +8,7 @@ from tests.campaign import checks, coordination_checks
 from tests.campaign.checker import check
 from tests.campaign.consumers import answer
 from tests.campaign.deliveries import Story
+from tests.campaign.history import Outcome
 from tests.campaign.world import LEASE, NARROW
 from tests.campaign.written import Book
 
@@ -181,6 +182,17 @@ def test_a_delivery_without_the_one_before_needs_an_unknown_receive(book: Book) 
     assert found(book) == ["unexplained duplicate"]
     book.receive(outcome="info", at=0.5)
     assert found(book) == []
+
+
+def test_a_receive_is_repeated_when_its_connection_breaks(book: Book) -> None:
+    book.send("a", 1)
+    book.add("fault", fault="cut connections", at=2)
+    book.receive(at=2)
+    book.receive(("a", 1, 2), at=9)
+    book.verb("ack", 1, 2)
+    assert found(book) == []
+    book.ops[1].about["fault"] = "kill consumer"
+    assert found(book) == ["unexplained duplicate"]
 
 
 # --- limits, order, keys ------------------------------------------------------------------------
@@ -394,6 +406,26 @@ def test_an_ack_whose_effect_is_missing(book: Book) -> None:
     assert found(book) == ["transaction"]
 
 
+@pytest.mark.parametrize(
+    ("outcome", "there", "checks"),
+    [
+        ("ok", ["a"], []),
+        ("ok", [], ["relay"]),
+        ("ok", ["a", "a"], ["relay"]),
+        ("info", [], []),
+        ("info", ["a"], []),
+        ("fail", ["a"], ["relay"]),
+        ("ok", ["a", "b"], ["relay"]),
+    ],
+)
+def test_a_relay_hands_over_once(
+    book: Book, outcome: Outcome, there: list[str], checks: list[str]
+) -> None:
+    book.send("a", 1, outcome, queue="relayed")
+    book.add("handed over", values=there)
+    assert found(book) == checks
+
+
 ZERO = dict.fromkeys(
     ["completed", "deferred", "failed", "killed", "recovered", "released", "cancelled", "expired"],
     0,
@@ -405,9 +437,12 @@ TOTALS = {**ZERO, "sent": 1, "delivered": 1, "acked": 1, "errors": 0}
     ("wrong", "checks"),
     [
         ({}, []),
-        ({"sent": 2}, ["totals"]),
-        ({"delivered": 2}, ["totals"]),
+        ({"sent": 2}, ["totals"] * 2),
+        ({"delivered": 2}, ["totals"] * 2),
+        ({"sent": 2, "cancelled": 1}, ["totals"]),
+        ({"delivered": 2, "recovered": 1}, ["totals"]),
         ({"acked": 0, "cancelled": 1, "recovered": 1}, ["totals"]),
+        ({"sent": 2, "acked": 2, "delivered": 2}, ["totals"] * 3),
     ],
 )
 def test_totals_that_do_not_fit(book: Book, wrong: dict[str, int], checks: list[str]) -> None:

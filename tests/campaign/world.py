@@ -37,18 +37,25 @@ QUEUES: dict[str, Rules] = {
     "watched": Rules({"events": True}),
     "tasks": Rules({"lease": LEASE * 2}),
     "sqs": Rules(),
+    "relayed": Rules(),
 }
-# Those that the consumers serve. `tasks` has a worker.
-CONSUMED = [name for name in QUEUES if name != "tasks"]
+# Those that the consumers serve. `tasks` has a worker, `relayed` a relay.
+CONSUMED = [name for name in QUEUES if name not in ("tasks", "relayed")]
 
 
-def make(db: fairturn.Database) -> None:
-    """All queues, empty; the schedule; and two tables of the user's own."""
+def make(db: fairturn.Database, centre: str) -> None:
+    """All queues, empty; the schedule; two tables of the user's own. ``centre`` is the database to
+    which the relay hands over."""
+    with fairturn.connect(centre) as other:
+        other.migrate()
+        other.queue("in").create()
     db.migrate()
     for name, rules in sorted(QUEUES.items(), reverse=True):  # plain-dead before plain
         settings: dict[str, Any] = {"lease": LEASE, "max_attempts": 0, **rules.settings}
         if rules.dead_letter:
             settings["dead_letter"] = rules.dead_letter
+        if name == "relayed":
+            settings["meta"] = {"destination": f"{centre}#in"}
         if rules.ordered:
             settings["policy"] = fairturn.Policy(ordered=True)
         queue = db.queue(name)
