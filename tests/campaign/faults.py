@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.campaign import migrating, sessions
 from tests.campaign.cast import ROOT, Actor, Cast
@@ -223,21 +224,23 @@ def move_clock(scene: Scene) -> None:
 
 # --- migrations ---------------------------------------------------------------------------------
 def kill_migration(scene: Scene) -> None:
-    """Another installation in the same database, killed on its way several times; then it is
+    """Another installation, in a database beside, killed on its way several times; then it is
     completed, and has to work."""
-    schema = f"m{scene.dice.randrange(10**6)}"
-    url = scene.site.url
-    if scene.site.kind == "sqlite":  # which has no schemas: another file
-        url = url.replace("campaign.db", f"{schema}.db")
+    if scene.site.server is not None:
+        url = scene.site.server.create_database("beside")
+    else:
+        url = scene.site.url.replace("campaign.db", "beside.db")
+        for path in Path(url.removeprefix("sqlite:///")).parent.glob("beside.db*"):
+            path.unlink()
     for _ in range(scene.dice.randint(1, 3)):
-        words = [sys.executable, "-m", "tests.campaign.migrating", url, schema]
+        words = [sys.executable, "-m", "tests.campaign.migrating", url]
         process = subprocess.Popen(words, cwd=ROOT, stderr=subprocess.DEVNULL)
         try:
             scene.last(0.3, 1.2)  # it starts in the first part of that
         finally:
             process.kill()
             process.wait()
-    migrating.works(url, schema)
+    migrating.works(url)
 
 
 # --- a fault of the library, to test the campaign -------------------------------------------------
