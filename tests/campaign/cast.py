@@ -25,7 +25,7 @@ STOP_SECONDS = 40.0  # for a role to end its last call
 _libc = ctypes.CDLL(None)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     _libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
@@ -60,7 +60,7 @@ class Actor:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
 
     @property
@@ -96,7 +96,7 @@ class Cast:
         self._seed = seed
         self._urls = site.urls()
         self.clocks = Clocks(directory)
-        # The kernel kills the children of a thread that ends (see _die_with_parent): all processes
+        # The kernel kills the children of a thread that ends (see die_with_parent): all processes
         # are started by one thread, which ends last.
         self._starter = ThreadPoolExecutor(1)
         self.actors: dict[str, Actor] = {}

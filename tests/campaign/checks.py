@@ -157,8 +157,10 @@ def _reason(one: Delivery, before: Delivery | None, first_unknown: float) -> str
     verbs = [v for v in before.verbs if v.maybe and v.verb != "extend"]
     asked = [verb for verb in verbs if verb.op.asked_at < one.got_at]
     if asked:
-        sure = asked[0].outcome == "ok"
-        return asked[0].verb if sure else f"unknown {asked[0].verb}"
+        first = asked[0]
+        if first.outcome == "ok" and first.finishes:  # else `stale_verbs` has something to say
+            return "delete by an old receipt"
+        return first.verb if first.outcome == "ok" else f"unknown {first.verb}"
     if before.until - CLOCKS <= one.got_at or one.queue in PARTLY_KNOWN:
         return "lease expired"
     return None

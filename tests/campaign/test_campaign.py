@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign.cast import ROOT
+from tests.campaign.cast import ROOT, die_with_parent
 from tests.server_process import find_binary
 
-pytestmark = [pytest.mark.deep, pytest.mark.programs]
+pytestmark = [pytest.mark.deep, pytest.mark.programs, pytest.mark.timeout(600)]
 MINUTES = "0.5"  # and the drain: less than a minute each
 PROGRAMS = {"postgresql": ("initdb", "postgresql"), "mysql": ("mariadbd", "mariadb-server")}
 
@@ -34,7 +34,13 @@ def run(
     }
     command = [sys.executable, "-m", "tests.campaign"]
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, text=True, capture_output=True, check=False
+        command,
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        capture_output=True,
+        check=False,
+        preexec_fn=die_with_parent,
     )
     print(done.stdout, done.stderr)
     return done
