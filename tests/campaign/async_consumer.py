@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import fairturn
-from tests.campaign.consumers import answer, leases, seen, value_of, ways_for
+from tests.campaign.consumers import answer, leases, seen, value_of, ways_for, work
 from tests.campaign.role import Stage
 from tests.campaign.world import CONSUMED, LEASE
 
@@ -40,14 +40,14 @@ class AsyncConsumer:
             return
         ways = {way: w for way, w in ways_for(queue).items() if way not in ("carry", "transaction")}
         for message in messages:
-            await asyncio.sleep(dice.uniform(0, 0.01))
+            await asyncio.sleep(dice.uniform(*work(message, dice)))
             await self._settle(queue, message, dice.choices(list(ways), list(ways.values()))[0])
         if not messages:
             await asyncio.sleep(dice.uniform(0.005, 0.03))
 
     async def _settle(self, queue: str, message: Any, way: str) -> None:
         if way == "late":
-            await asyncio.sleep(LEASE * 1.2)
+            await asyncio.sleep(self._stage.dice.uniform(LEASE, LEASE * 1.3))
         verb = "ack" if way in ("late", "many") else way
         about = {"verb": verb, "leases": leases([message]), "queue": queue, "lease": LEASE}
         with self._stage.history.call("verb", **about):

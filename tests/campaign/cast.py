@@ -21,6 +21,8 @@ from tests.campaign.clocks import Clocks
 from tests.campaign.site import Site
 
 ROOT = Path(__file__).resolve().parents[2]
+# Where the package is: a bug may have been put into a copy of it (mutants.py).
+PACKAGE = os.environ.get("CAMPAIGN_PACKAGE", str(ROOT / "src"))
 STOP_SECONDS = 40.0  # for a role to end its last call
 _libc = ctypes.CDLL(None)
 
@@ -56,7 +58,7 @@ class Actor:
             self.process = subprocess.Popen(
                 self._command(),
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}", **self._env},
+                env={**os.environ, "PYTHONPATH": PACKAGE, **self._env},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

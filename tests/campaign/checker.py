@@ -38,6 +38,7 @@ def sometimes(story: Story) -> dict[str, int]:
     ended = {one.value for one in story.deliveries if one.value.startswith("end ")}
     return {
         "stale verb refused": sum(verb.outcome == "fail" for verb in story.verbs),
+        "stale verb against a live lease": against_live_leases(story),
         "dead letter": len({d.id for d in story.deliveries if d.queue == "plain-dead"}),
         "limit reached": sum(most == bound for most, bound, _ in full),
         "unknown send": sum(op.outcome == "info" for op in story.sends),
@@ -54,3 +55,15 @@ def sometimes(story: Story) -> dict[str, int]:
         "handed over": sum(len(note["values"]) for note in story.notes("handed over")),
         "task done": sum(op.kind == "task" and op.ok for op in story.ops),
     }
+
+
+def against_live_leases(story: Story) -> int:
+    """Refused verbs whose message was surely leased by somebody else at that time."""
+    return sum(
+        any(
+            one.number > verb.lease[1] and one.held[0] < verb.op.asked_at < one.held[1]
+            for one in story.by_id.get(verb.lease[0], [])
+        )
+        for verb in story.verbs
+        if verb.outcome == "fail"
+    )
