@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tests.campaign import drain, history, report, world
 from tests.campaign.cast import Cast
-from tests.campaign.checker import check
-from tests.campaign.nemesis import Nemesis
+from tests.campaign.checks.checker import check
+from tests.campaign.faults.nemesis import Nemesis
 from tests.campaign.site import Site, private_mounts
 from tests.server_process import MissingBinary
 

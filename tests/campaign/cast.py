@@ -17,7 +17,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 from tests import server_process, servers
-from tests.campaign.clocks import Clocks
+from tests.campaign.faults.clocks import Clocks
 from tests.campaign.site import Site
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,14 +116,21 @@ class Cast:
                 "seed": f"{self._seed} {name} {next(starts)}",
                 "options": options,
             }
-            return [sys.executable, "-m", "tests.campaign.role", json.dumps(spec)]
+            return [sys.executable, "-m", "tests.campaign.roles.role", json.dumps(spec)]
 
         return self._add(name, command, {})
 
     def add_worker(self, name: str) -> Actor:
         url = next(self._urls)
         env = {"CAMPAIGN_URL": url, "CAMPAIGN_HISTORY": str(self.directory), "CAMPAIGN_NAME": name}
-        words = ["worker", "tests.campaign.tasks_app:app", "--concurrency", "4", "--log", "json"]
+        words = [
+            "worker",
+            "tests.campaign.roles.tasks_app:app",
+            "--concurrency",
+            "4",
+            "--log",
+            "json",
+        ]
         return self._add(name, lambda: [sys.executable, "-m", "fairturn", *words], env)
 
     def add_relay(self, name: str) -> Actor:

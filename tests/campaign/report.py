@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tests.campaign.checker import Verdict
-from tests.campaign.deliveries import Story
+from tests.campaign.checks.checker import Verdict
+from tests.campaign.checks.deliveries import Story
 
 if TYPE_CHECKING:
     from tests.campaign.cast import Cast
-    from tests.campaign.nemesis import Nemesis
+    from tests.campaign.faults.nemesis import Nemesis
 
 SHOWN = 20  # violations of one check
 

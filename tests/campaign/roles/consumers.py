@@ -8,8 +8,8 @@ from typing import Any
 
 import fairturn
 from tests.campaign.history import Writer
-from tests.campaign.producers import begin, write
-from tests.campaign.role import Stage
+from tests.campaign.roles.producers import begin, write
+from tests.campaign.roles.role import Stage
 from tests.campaign.world import CONSUMED, LEASE
 
 WAYS = {

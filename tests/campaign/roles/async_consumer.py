@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import fairturn
-from tests.campaign.consumers import answer, leases, seen, value_of, ways_for, work
-from tests.campaign.role import Stage
+from tests.campaign.roles.consumers import answer, leases, seen, value_of, ways_for, work
+from tests.campaign.roles.role import Stage
 from tests.campaign.world import CONSUMED, LEASE
 
 LINES = 3  # receive at the same time

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from tests.campaign import checks, coordination_checks
-from tests.campaign.checks import Violation
-from tests.campaign.deliveries import Story
+from tests.campaign.checks import coordination, messages
+from tests.campaign.checks.deliveries import Story
+from tests.campaign.checks.messages import Violation
 from tests.campaign.history import Op
 
 CHECKS = [
-    *(checks.lost, checks.unexpected, checks.two_leases, checks.stale_verbs),
-    *(checks.finished_once, checks.one_message_per_value, checks.unexplained),
-    *(checks.limits, checks.order, checks.keys),
-    *coordination_checks.CHECKS,
+    *(messages.lost, messages.unexpected, messages.two_leases, messages.stale_verbs),
+    *(messages.finished_once, messages.one_message_per_value, messages.unexplained),
+    *(messages.limits, messages.order, messages.keys),
+    *coordination.CHECKS,
 ]
 
 
@@ -29,12 +29,12 @@ class Verdict:
 def check(ops: list[Op]) -> Verdict:
     story = Story(ops)
     violations = [found for one in CHECKS for found in one(story)]
-    return Verdict(story, violations, checks.explain(story)[0], sometimes(story))
+    return Verdict(story, violations, messages.explain(story)[0], sometimes(story))
 
 
 def sometimes(story: Story) -> dict[str, int]:
     """How often each rare event occurred."""
-    full = checks.fullest(story).values()
+    full = messages.fullest(story).values()
     ended = {one.value for one in story.deliveries if one.value.startswith("end ")}
     return {
         "stale verb refused": sum(verb.outcome == "fail" for verb in story.verbs),
@@ -42,7 +42,7 @@ def sometimes(story: Story) -> dict[str, int]:
         "dead letter": len({d.id for d in story.deliveries if d.queue == "plain-dead"}),
         "limit reached": sum(most == bound for most, bound, _ in full),
         "unknown send": sum(op.outcome == "info" for op in story.sends),
-        "unknown send that happened": checks.recovered(story),
+        "unknown send that happened": messages.recovered(story),
         "unknown receive": sum(op.outcome == "info" for op in story.receives),
         "unknown ack": sum(v.outcome == "info" for v in story.verbs),
         "redelivery": sum(one.number > 1 for one in story.deliveries),

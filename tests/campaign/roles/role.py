@@ -1,5 +1,5 @@
-"""One process of a campaign: ``python -m tests.campaign.role '{"role": …}'``. It repeats its step
-until it is told to stop (a file) or its parent is gone."""
+"""One process of a campaign: ``python -m tests.campaign.roles.role '{"role": …}'``. It repeats its
+step until it is told to stop (a file) or its parent is gone."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def main(text: str) -> None:
     logging.basicConfig(level="WARNING")
     spec = Spec(**json.loads(text))
     stage = Stage(spec)
-    module = importlib.import_module(f"tests.campaign.{MODULES[spec.role]}")
+    module = importlib.import_module(f"tests.campaign.roles.{MODULES[spec.role]}")
     stage.history.note("starts", seed=spec.seed)
     role: Role = module.ROLES[spec.role](stage)
     while not stage.stopped():

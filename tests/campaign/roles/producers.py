@@ -6,7 +6,7 @@ import contextlib
 from typing import Any
 
 import fairturn
-from tests.campaign.role import Stage
+from tests.campaign.roles.role import Stage
 from tests.campaign.world import NARROW, TASK
 
 CHANNELS = ["a", "b", "c", "d"]

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.campaign.checks.checker import check
 from tests.campaign.history import Op, Outcome
 from tests.campaign.world import LEASE
+
+
+def found(book: Book) -> list[str]:
+    """The names of the checks that are broken."""
+    return [violation.check for violation in check(book.ops).violations]
 
 
 class Book:

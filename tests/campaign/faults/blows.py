@@ -1,4 +1,4 @@
-"""The faults: each one begins, lasts a while, and is healed when its function returns."""
+"""The blows: each one begins, lasts a while, and is healed when its function returns."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.campaign import migrating, sessions
 from tests.campaign.cast import ROOT, Actor, Cast
+from tests.campaign.faults import migrating, sessions
 from tests.campaign.site import Site
 from tests.campaign.world import LEASE
 from tests.faults.proxy import Hole, Proxy
@@ -224,6 +225,14 @@ def move_clock(scene: Scene) -> None:
 
 # --- migrations ---------------------------------------------------------------------------------
 def kill_migration(scene: Scene) -> None:
+    _migrate(scene, lambda: None)
+
+
+def kill_migrating_database(scene: Scene) -> None:
+    _migrate(scene, lambda: kill_database(scene))
+
+
+def _migrate(scene: Scene, strike: Callable[[], None]) -> None:
     """Another installation, in a database beside, killed on its way several times; then it is
     completed, and has to work."""
     if scene.site.server is not None:
@@ -233,10 +242,11 @@ def kill_migration(scene: Scene) -> None:
         for path in Path(url.removeprefix("sqlite:///")).parent.glob("beside.db*"):
             path.unlink()
     for _ in range(scene.dice.randint(1, 3)):
-        words = [sys.executable, "-m", "tests.campaign.migrating", url]
+        words = [sys.executable, "-m", "tests.campaign.faults.migrating", url]
         process = subprocess.Popen(words, cwd=ROOT, stderr=subprocess.DEVNULL)
         try:
             scene.last(0.3, 1.2)  # it starts in the first part of that
+            strike()
         finally:
             process.kill()
             process.wait()

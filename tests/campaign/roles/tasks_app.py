@@ -1,4 +1,5 @@
-"""The application of the campaign's worker: ``fairturn worker tests.campaign.tasks_app:app``."""
+"""The application of the campaign's worker: ``fairturn worker
+tests.campaign.roles.tasks_app:app``."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from tests.campaign import faults
 from tests.campaign.cast import Cast
+from tests.campaign.faults import blows
 from tests.campaign.history import Writer
 from tests.campaign.site import Site
 
@@ -20,41 +20,42 @@ from tests.campaign.site import Site
 @dataclass(frozen=True)
 class Fault:
     name: str
-    do: Callable[[faults.Scene], None]
+    do: Callable[[blows.Scene], None]
     kinds: tuple[str, ...] = ("sqlite", "postgresql", "mysql")
-    needs: Callable[[faults.Scene], str | None] = lambda _: None  # why it cannot be had
+    needs: Callable[[blows.Scene], str | None] = lambda _: None  # why it cannot be had
 
 
-def _disk(scene: faults.Scene) -> str | None:
+def _disk(scene: blows.Scene) -> str | None:
     return None if scene.site.disk else "mounts are not allowed here"
 
 
 SERVERS = ("postgresql", "mysql")
 FAULTS = [
-    Fault("kill consumer", faults.kill_consumer),
-    Fault("kill producer", faults.kill_producer),
-    Fault("kill worker", faults.kill_worker),
-    Fault("kill relay", faults.kill_relay),
-    Fault("kill SQS server", faults.kill_server),
-    Fault("kill coordinator", faults.kill_coordinator),
-    Fault("freeze consumer", faults.freeze_consumer),
-    Fault("freeze worker", faults.freeze_worker),
-    Fault("freeze SQS server", faults.freeze_server),
-    Fault("write lock held", faults.hold_write_lock, ("sqlite",)),
-    Fault("kill database", faults.kill_database, SERVERS),
-    Fault("freeze database", faults.freeze_database, SERVERS),
-    Fault("terminate sessions", faults.terminate_sessions, SERVERS),
-    Fault("exhaust connections", faults.exhaust_connections, SERVERS),
-    Fault("cut connections", faults.cut, SERVERS),
-    Fault("reset connections", faults.reset, SERVERS),
-    Fault("half-close connections", faults.half_close, SERVERS),
-    Fault("stall the network", faults.stall, SERVERS),
-    Fault("lose packets", faults.lose, SERVERS),
-    Fault("slow network", faults.slow, SERVERS),
-    Fault("full disk", faults.fill_disk, needs=_disk),
+    Fault("kill consumer", blows.kill_consumer),
+    Fault("kill producer", blows.kill_producer),
+    Fault("kill worker", blows.kill_worker),
+    Fault("kill relay", blows.kill_relay),
+    Fault("kill SQS server", blows.kill_server),
+    Fault("kill coordinator", blows.kill_coordinator),
+    Fault("freeze consumer", blows.freeze_consumer),
+    Fault("freeze worker", blows.freeze_worker),
+    Fault("freeze SQS server", blows.freeze_server),
+    Fault("write lock held", blows.hold_write_lock, ("sqlite",)),
+    Fault("kill database", blows.kill_database, SERVERS),
+    Fault("freeze database", blows.freeze_database, SERVERS),
+    Fault("terminate sessions", blows.terminate_sessions, SERVERS),
+    Fault("exhaust connections", blows.exhaust_connections, SERVERS),
+    Fault("cut connections", blows.cut, SERVERS),
+    Fault("reset connections", blows.reset, SERVERS),
+    Fault("half-close connections", blows.half_close, SERVERS),
+    Fault("stall the network", blows.stall, SERVERS),
+    Fault("lose packets", blows.lose, SERVERS),
+    Fault("slow network", blows.slow, SERVERS),
+    Fault("full disk", blows.fill_disk, needs=_disk),
     # SQLite has no clock of its own: the client's clock is the database's.
-    Fault("clock of a client", faults.move_clock, SERVERS, needs=lambda s: s.cast.clocks.missing),
-    Fault("kill migration", faults.kill_migration),
+    Fault("clock of a client", blows.move_clock, SERVERS, needs=lambda s: s.cast.clocks.missing),
+    Fault("kill migration", blows.kill_migration),
+    Fault("kill migrating database", blows.kill_migrating_database, SERVERS),
 ]
 
 
@@ -65,12 +66,12 @@ COMPANY = [fault for fault in COMPANY if fault.name.endswith(("consumer", "produ
 class Nemesis:
     def __init__(self, site: Site, cast: Cast, history: Writer, seed: int) -> None:
         self._dice = random.Random(f"nemesis {seed}")
-        self._scene = faults.Scene(site, cast, self._dice)
+        self._scene = blows.Scene(site, cast, self._dice)
         self._history = history
         self.times: Counter[str] = Counter()
         self.left_out: dict[str, str] = {}
         self._faults: list[Fault] = []
-        thief = [Fault("a thief", faults.steal)] if "CAMPAIGN_THIEF" in os.environ else []
+        thief = [Fault("a thief", blows.steal)] if "CAMPAIGN_THIEF" in os.environ else []
         for fault in [*FAULTS, *thief]:
             if site.kind not in fault.kinds:
                 continue
@@ -84,7 +85,7 @@ class Nemesis:
     def planned(self) -> list[str]:
         return [fault.name for fault in self._faults]
 
-    def _do(self, fault: Fault, scene: faults.Scene) -> None:
+    def _do(self, fault: Fault, scene: blows.Scene) -> None:
         op = self._history.begin("fault", fault=fault.name)
         fault.do(scene)
         self._history.end(op, "ok")
@@ -98,7 +99,7 @@ class Nemesis:
             return
         # Dice of its own: two threads must not take turns at one in an order that nobody knows.
         dice = random.Random(self._dice.random())
-        scene = faults.Scene(self._scene.site, self._scene.cast, dice)
+        scene = blows.Scene(self._scene.site, self._scene.cast, dice)
         with ThreadPoolExecutor(1) as pool:
             done = pool.submit(self._do, fault, scene)
             yield

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from fairturn.sqs import receipt_handles
-from tests.campaign.role import Stage
+from tests.campaign.roles.role import Stage
 from tests.campaign.world import LEASE
 from tests.faults.sqs_crew import Client, Refused
 

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.campaign.deliveries import CLOCKS, Delivery, Story
+from tests.campaign.checks.deliveries import CLOCKS, Delivery, Story
 from tests.campaign.history import Op
 
 # Queues whose deliveries the history does not know completely: a worker and the SQS server receive

@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
-from tests.campaign.checks import Violation, acknowledged, unseen
-from tests.campaign.consumers import answer
-from tests.campaign.deliveries import Story
+from tests.campaign.checks.deliveries import Story
+from tests.campaign.checks.messages import Violation, acknowledged, unseen
+from tests.campaign.roles.consumers import answer
 from tests.campaign.world import TICK
 
 ENDS = {"done", "dead", "deleted"}

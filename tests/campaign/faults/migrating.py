@@ -1,4 +1,4 @@
-"""``python -m tests.campaign.migrating URL``: install Fairturn. To be killed on the way."""
+"""``python -m tests.campaign.faults.migrating URL``: install Fairturn. To be killed on the way."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign.clocks import Clocks
+from tests.campaign.faults.clocks import Clocks
 
 pytestmark = pytest.mark.programs
 HOURS = 5 * 3600

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fairturn
-from tests.campaign.role import Stage
+from tests.campaign.roles.role import Stage
 
 
 class Groups:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fairturn
 from tests.campaign import history
-from tests.campaign.role import Stage
+from tests.campaign.roles.role import Stage
 
 
 def last_cursor(stage: Stage) -> str:
