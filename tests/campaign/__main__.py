@@ -48,6 +48,7 @@ def campaign(kind: str, seconds: float, seed: int, mounts: bool, directory: Path
         cast = Cast(site, directory, seed)
         with cast.running():
             raise_cast(cast)
+            cast.wait_ready()
             nemesis = Nemesis(site, cast, writer, seed)
             nemesis.run(seconds)
             # Watcher, worker and relay stay: they have to see the end of everything.

@@ -23,6 +23,8 @@ from tests.campaign.site import Site
 ROOT = Path(__file__).resolve().parents[2]
 # Where the package is: a bug may have been put into a copy of it (mutants.py).
 PACKAGE = os.environ.get("CAMPAIGN_PACKAGE", str(ROOT / "src"))
+PROGRAMS = ("worker", "server", "relay")  # of the command line; the others are roles
+SERVING = "serving SQS on"
 STOP_SECONDS = 40.0  # for a role to end its last call
 _libc = ctypes.CDLL(None)
 
@@ -54,6 +56,8 @@ class Actor:
         self._starter.submit(self._start).result()
 
     def _start(self) -> None:
+        self._log.touch()
+        self._logged = self._log.stat().st_size
         with open(self._log, "ab") as log:
             self.process = subprocess.Popen(
                 self._command(),
@@ -74,6 +78,12 @@ class Actor:
         for pid in self.pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
+
+    def log(self) -> str:
+        """What it has logged since its last start."""
+        with open(self._log, "rb") as file:
+            file.seek(self._logged)
+            return file.read().decode(errors="replace")
 
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
@@ -103,6 +113,7 @@ class Cast:
         self._starter = ThreadPoolExecutor(1)
         self.actors: dict[str, Actor] = {}
         self.crashes: list[str] = []
+        self.early_ends: list[str] = []
 
     def add_role(self, role: str, name: str, **options: object) -> Actor:
         url, starts = next(self._urls), itertools.count(1)
@@ -155,17 +166,30 @@ class Cast:
         return [actor for name, actor in self.actors.items() if name.startswith(prefixes)]
 
     def revive(self) -> None:
-        """Start again whoever is gone without being killed by us, and remember that."""
+        """Start again whoever is gone without being killed by us, and remember that. A server that
+        cannot reach its database at its start ends, as its documentation says."""
         for actor in self.actors.values():
             if not actor.alive():
-                self.crashes.append(actor.name)
+                early = actor.name.startswith("server") and SERVING not in actor.log()
+                (self.early_ends if early else self.crashes).append(actor.name)
                 actor.start()
+
+    def wait_ready(self) -> None:
+        """Until all roles have begun, and the server serves."""
+
+        def ready() -> bool:
+            self.revive()
+            roles = [name for name in self.actors if not name.startswith(PROGRAMS)]
+            begun = all(any(self.directory.glob(f"{name}.*.history")) for name in roles)
+            return begun and all(SERVING in actor.log() for actor in self.named("server"))
+
+        server_process.wait_until(ready, "the processes of the campaign work")
 
     def stop(self, actors: list[Actor]) -> list[str]:
         """Let them end their last call; the names of those that did not."""
         for actor in actors:
             (self.directory / f"stop-{actor.name}").touch()
-            if actor.name.startswith(("worker", "server", "relay")) and actor.process is not None:
+            if actor.name.startswith(PROGRAMS) and actor.process is not None:
                 actor.process.terminate()
         deadline = time.monotonic() + STOP_SECONDS
         hung: list[str] = []

@@ -53,6 +53,9 @@ def show(
     if cast.crashes:
         crashes = _counts(Counter(cast.crashes))
         print("VIOLATION: processes that ended by themselves (see their logs):", crashes)
+    if cast.early_ends:
+        starts = _counts(Counter(cast.early_ends))
+        print("programs that found no database at their start, and ended:", starts)
     if hung:
         print("processes that did not end their last call in time:", ", ".join(hung))
     if left:
