@@ -143,6 +143,14 @@ class Story:
         return found
 
     @cached_property
+    def verbs_of(self) -> dict[Any, list[Verb]]:
+        """All verbs on a message, by whichever lease."""
+        found: dict[Any, list[Verb]] = defaultdict(list)
+        for verb in self.verbs:
+            found[verb.lease[0]].append(verb)
+        return found
+
+    @cached_property
     def ids(self) -> dict[str, set[Any]]:
         """The messages of each value."""
         found: dict[str, set[Any]] = defaultdict(set)

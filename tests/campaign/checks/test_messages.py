@@ -155,6 +155,19 @@ def test_a_stale_extension_that_was_accepted(book: Book) -> None:
     assert "stale verb" in found(book)
 
 
+@pytest.mark.parametrize(("queue", "checks"), [("sqs", []), ("keyed", ["two leases"])])
+def test_an_old_receipt_ends_the_lease_of_another_in_sqs_only(
+    book: Book, queue: str, checks: list[str]
+) -> None:
+    book.send("a", 1, at=0, queue=queue)
+    book.receive(("a", 1, 1), at=1, queue=queue)
+    book.receive(("a", 1, 2), at=1 + OVER, queue=queue)
+    book.verb("release", 1, 1, queue=queue)
+    book.receive(("a", 1, 3), queue=queue)
+    book.verb("ack", 1, 3, queue=queue)
+    assert [check for check in found(book) if check == "two leases"] == checks
+
+
 def test_a_message_that_was_finished_twice(book: Book) -> None:
     book.life("a", 1)
     book.verb("ack", 1, 1)
