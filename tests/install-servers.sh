@@ -10,6 +10,9 @@ command -v rabbitmq-server >/dev/null || [ -x /usr/sbin/rabbitmq-server ] || mis
 command -v patroni >/dev/null || missing="$missing patroni"
 command -v etcd >/dev/null || missing="$missing etcd-server"
 command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing="$missing haproxy"
+# For a Galera cluster.
+[ -e /usr/lib/galera/libgalera_smm.so ] || missing="$missing galera-4"
+command -v rsync >/dev/null || missing="$missing rsync"
 [ -z "$missing" ] && exit 0
 
 without() {

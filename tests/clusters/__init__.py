@@ -1,0 +1,1 @@
+"""Tests on clusters of database servers. All of them are deep: a cluster needs seconds to start."""
