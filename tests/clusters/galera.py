@@ -140,7 +140,7 @@ class Galera:
         self.stop()
 
     def start(self, number: int) -> None:
-        """Start a node, or start it again; return when it is synced and all running nodes see it."""
+        """Start a node, also again; return when it is synced and all running nodes see it."""
         node = self.nodes[number]
         running = [other for other in self.nodes if other.pid and other is not node]
         node.members = [f"127.0.0.1:{other.gcomm}" for other in running]
