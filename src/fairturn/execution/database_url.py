@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from fairturn.backends.base import Backend
 from fairturn.core.errors import InvalidArgument
 from fairturn.drivers.base import AsyncOwnDriver, Listening, OwnDriver, Watching
+from fairturn.execution.hosts import read_hosts
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,30}")
 _URLS = "sqlite:///file.db, sqlite:// (in memory), postgresql://… or mysql://…"
@@ -164,15 +165,13 @@ def _postgres(url: str, options: Options) -> Target:
 def _mysql(url: str, options: Options) -> Target:
     try:
         parts = urlsplit(url)
-        port = parts.port or 3306
+        hosts = read_hosts(parts.netloc.rpartition("@")[2])
     except ValueError:  # its text may contain the password, read as a port
         raise InvalidArgument(
             f"{_hide(url)!r} is not a valid URL: check the port, and write special characters of a "
             "password as %2F, %40 and so on"
         ) from None
     arguments: dict[str, Any] = {
-        "host": parts.hostname or "localhost",
-        "port": port,
         "user": unquote(parts.username or ""),
         "password": unquote(parts.password or ""),
         "database": unquote(parts.path.removeprefix("/")),
@@ -184,11 +183,13 @@ def _mysql(url: str, options: Options) -> Target:
 
     def open() -> OwnDriver:
         driver = _need("fairturn.drivers.mysql.pymysql", "pymysql")
-        return driver.PyMysqlDriver(driver.connect(**arguments))
+        connect = functools.partial(driver.connect, **arguments)
+        return driver.PyMysqlDriver(hosts.connect(connect))
 
     async def open_async() -> AsyncOwnDriver:
         driver = _need("fairturn.drivers.mysql.asyncmy", "asyncmy")
-        return driver.AsyncmyDriver(await driver.connect(**arguments))
+        connect = functools.partial(driver.connect, **arguments)
+        return driver.AsyncmyDriver(await hosts.connect_async(connect))
 
     return Target(
         backend_for("mysql", options.schema), open, open_async, options.pool_size, _hide(url)

@@ -59,10 +59,15 @@ def decide(
         raised = _error(backend, meaning, code, error, call, attempt)
     if meaning == GONE or isinstance(raised, DatabaseUnavailable):
         return Decision(raised, "lose")
-    # After an interruption (a cancelled task, Ctrl-C) the server's reply may be half read. After an
-    # unknown error the transaction may be open: on MySQL, a procedure whose statement was killed
-    # cannot end its transaction, and later calls on this connection would never be committed.
-    if not isinstance(error, Exception) or type(raised) is DatabaseError:
+    # After an interruption (a cancelled task, Ctrl-C) the server's reply may be half read; after an
+    # error that the driver does not know, too: on the next call its rest would be the answer. After
+    # an unknown error of the database the transaction may be open: on MySQL, a procedure whose
+    # statement was killed cannot end its transaction, and later calls on this connection would
+    # never be committed.
+    foreign = code is None and not isinstance(error, FairturnError)
+    if foreign and isinstance(error, Exception) and backend.dialect == "sqlite":
+        foreign = False  # there is no reply to read, and the connection may be all of the database
+    if foreign or type(raised) is DatabaseError:
         return Decision(raised, "discard")
     return Decision(raised, "release")
 

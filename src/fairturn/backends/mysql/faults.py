@@ -23,11 +23,13 @@ from fairturn.core.errors import (
 # Deadlock, lock wait timeout, changed since read, NOWAIT, and a statement whose tables a migration
 # has just changed.
 _BUSY = {"1213", "1205", "1020", "3572", "1412", "1615"}
-# Gone away, lost, lost in between, shut down, killed, time-outs of the network, idle for too long.
+# Gone away, lost, lost in between, shut down, killed, time-outs of the network, idle for too long;
+# a node that has left its Galera cluster.
 _GONE = {"gone", "2006", "2013", "2055", "2014", "1053", "1927", "1159", "1160", "1161", "4031"}
+_GONE |= {"1047"}
 # Interrupted by KILL QUERY or a time limit, perhaps after the commit: our procedures commit before
-# they answer.
-_TORN = {"1317", "1969", "3024"}
+# they answer. 1180: an error during the commit itself, as of a node that leaves its cluster.
+_TORN = {"1317", "1969", "3024", "1180"}
 # No such table, procedure, database; a procedure with other arguments; no such column.
 _OUTDATED = {"1146", "1305", "1318", "1054"}
 

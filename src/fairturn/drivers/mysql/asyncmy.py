@@ -14,7 +14,16 @@ from fairturn.backends.mysql.literals import fill
 from fairturn.backends.steps import Rows
 from fairturn.core.kinds import Value
 from fairturn.drivers.base import GONE
-from fairturn.drivers.mysql.common import LARGE, READ_COMMITTED, TOO_LARGE, error_code
+from fairturn.drivers.mysql.common import (
+    ASK_GALERA,
+    IN_GALERA,
+    LARGE,
+    NOT_READY,
+    READ_COMMITTED,
+    TOO_LARGE,
+    error_code,
+    is_ready,
+)
 
 
 class AsyncmyDriver:
@@ -92,8 +101,24 @@ async def connect(*, timeout: float = 10.0, **address: Any) -> Any:
                 connect_timeout=seconds,
                 init_command=READ_COMMITTED,
             )
-            async with connection.cursor() as cursor:
-                await cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {seconds}")
+            try:
+                async with connection.cursor() as cursor:
+                    await cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {seconds}")
+                    await _join_cluster(cursor)
+            except BaseException:
+                connection.close()
+                raise
     except TimeoutError:
         raise TimeoutError(f"no answer in {seconds} s") from None
     return connection
+
+
+async def _join_cluster(cursor: Any) -> None:
+    """Set what a session needs in a Galera cluster."""
+    is_on, ready = ASK_GALERA
+    await cursor.execute(is_on)
+    if await cursor.fetchall():
+        await cursor.execute(ready)
+        if not is_ready(await cursor.fetchall()):
+            raise cast(Any, asyncmy_errors).OperationalError(*NOT_READY)
+        await cursor.execute(IN_GALERA)

@@ -14,7 +14,16 @@ from pymysql.err import MySQLError, OperationalError
 from fairturn.backends.mysql.literals import fill
 from fairturn.backends.steps import Rows
 from fairturn.core.kinds import Value
-from fairturn.drivers.mysql.common import LARGE, READ_COMMITTED, TOO_LARGE, error_code
+from fairturn.drivers.mysql.common import (
+    ASK_GALERA,
+    IN_GALERA,
+    LARGE,
+    NOT_READY,
+    READ_COMMITTED,
+    TOO_LARGE,
+    error_code,
+    is_ready,
+)
 
 
 class PyMysqlDriver:
@@ -87,7 +96,23 @@ def connect(*, timeout: float = 10.0, **address: Any) -> Any:
         init_command=READ_COMMITTED,
         program_name="fairturn",
     )
-    cursor = connection.cursor()
-    cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {seconds}")
+    try:
+        cursor = connection.cursor()
+        cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {seconds}")
+        _join_cluster(cursor)
+    except BaseException:
+        connection.close()
+        raise
     connection._read_timeout = None  # a statement may take any time
     return connection
+
+
+def _join_cluster(cursor: Any) -> None:
+    """Set what a session needs in a Galera cluster."""
+    is_on, ready = ASK_GALERA
+    cursor.execute(is_on)
+    if cursor.fetchall():
+        cursor.execute(ready)
+        if not is_ready(cursor.fetchall()):
+            raise OperationalError(*NOT_READY)
+        cursor.execute(IN_GALERA)
