@@ -81,7 +81,7 @@ SELECT LAST_INSERT_ID()
 SELECT id, `key`, state FROM fairturn_message FORCE INDEX (`key`) WHERE `key` IN
 
 -- name: holders_lane()
-AND lane =
+AND key_lane =
 
 -- name: lock_holders()
 SELECT id, `key`, state, created_at, group_id FROM fairturn_message FORCE INDEX (PRIMARY) WHERE id IN

@@ -20,6 +20,7 @@ BEGIN
     START TRANSACTION;
     SAVEPOINT fairturn;
   END IF;
+  IF @fairturn_cluster IS NULL THEN CALL fairturn_cluster_(); END IF;
   -- Lists of ids are made with GROUP_CONCAT, which MySQL truncates to 1,024 bytes by default.
   IF @@session.group_concat_max_len < 1048576 THEN
     SET SESSION group_concat_max_len = 1048576;

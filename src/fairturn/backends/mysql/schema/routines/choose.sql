@@ -252,6 +252,11 @@ judge: BEGIN
       SET p_room = 0, p_busy = 1;
       LEAVE judge;
     END IF;
+    -- In a cluster the lock is not enough (cluster.sql). With a rate, the lease writes the gate.
+    IF @fairturn_cluster AND v_rate IS NULL THEN
+      UPDATE fairturn_gate SET tat = GREATEST(tat + 1, p_now)
+       WHERE queue_id = p_queue_id AND channel = p_channel;
+    END IF;
     -- @stop judge.locked
   END LOOP;
 END //

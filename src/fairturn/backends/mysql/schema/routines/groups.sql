@@ -32,7 +32,7 @@ work: BEGIN
   END IF;
   IF v_key IS NOT NULL THEN
     SELECT id, state INTO v_holder, v_state FROM fairturn_message FORCE INDEX (`key`)
-     WHERE lane = p_lane AND `key` = v_key;
+     WHERE key_lane = p_lane AND `key` = v_key;
     IF v_state <> 'x' THEN
       SET p_key = v_key;
       LEAVE work;
@@ -219,6 +219,7 @@ CREATE PROCEDURE fairturn_join_(
 join_: BEGIN
   DECLARE v_tries INT DEFAULT 0;
   DECLARE v_open VARBINARY(255);
+  IF @fairturn_cluster IS NULL THEN CALL fairturn_cluster_(); END IF;
   look: LOOP
     SET p_group = NULL, p_started = NULL, v_open = NULL;
     IF v_tries = 0 THEN
@@ -226,11 +227,17 @@ join_: BEGIN
       SELECT id INTO p_group FROM fairturn_group WHERE open_name = p_name;
       IF p_group IS NOT NULL THEN
         -- @stop join.lock
+        IF @fairturn_cluster THEN -- see cluster.sql
+          UPDATE fairturn_group SET joins = joins + 1 WHERE id = p_group;
+        END IF;
         SELECT started_at IS NOT NULL, open_name INTO p_started, v_open FROM fairturn_group
          WHERE id = p_group LOCK IN SHARE MODE;
       END IF;
     ELSE
       -- It closed meanwhile, or the caller's snapshot is too old to show the open one.
+      IF @fairturn_cluster THEN
+        UPDATE fairturn_group SET joins = joins + 1 WHERE open_name = p_name;
+      END IF;
       SELECT id, started_at IS NOT NULL, open_name INTO p_group, p_started, v_open
         FROM fairturn_group WHERE open_name = p_name LOCK IN SHARE MODE;
     END IF;

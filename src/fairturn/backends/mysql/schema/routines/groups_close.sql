@@ -52,8 +52,12 @@ BEGIN
       IF v_work IS NOT NULL THEN
         CALL fairturn_emit_(v_queue_id, v_work, 'created', NULL, p_now);
       END IF;
-      SELECT name INTO v_lock FROM fairturn_lock WHERE name = 'event' LOCK IN SHARE MODE; -- see events.sql
-      INSERT INTO fairturn_event (at, kind, queue, data) VALUES (p_now, 'closed', v_queue, v_told);
+      IF @fairturn_cluster THEN
+        INSERT INTO fairturn_event_new (at, kind, queue, data) VALUES (p_now, 'closed', v_queue, v_told);
+      ELSE
+        SELECT name INTO v_lock FROM fairturn_lock WHERE name = 'event' LOCK IN SHARE MODE; -- see events.sql
+        INSERT INTO fairturn_event (at, kind, queue, data) VALUES (p_now, 'closed', v_queue, v_told);
+      END IF;
     END IF;
   END IF;
 END //
@@ -73,7 +77,10 @@ count_: BEGIN
     IF v_marks = 0 THEN LEAVE count_; END IF;
     DELETE k FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
       STRAIGHT_JOIN fairturn_group_mark k FORCE INDEX (PRIMARY) ON k.id = j.id;
-    UPDATE fairturn_group SET sent = sent + v_sent, done = done + v_done, dead = dead + v_dead
+    -- joins: in a cluster the row must be written, even if all counts are 0 (cluster.sql).
+    UPDATE fairturn_group
+       SET sent = sent + v_sent, done = done + v_done, dead = dead + v_dead,
+           joins = joins + COALESCE(@fairturn_cluster, 0)
      WHERE id = p_group;
     SET p_marks = p_marks + v_marks;
   END LOOP;

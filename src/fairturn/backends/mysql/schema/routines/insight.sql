@@ -77,7 +77,7 @@ BEGIN
   CALL fairturn_queue_(p_queue, JSON_VALUE(p_options, '$.now'), v_id, v_lane, v_now, v_events);
   IF p_id IS NULL THEN
     SELECT id INTO p_id FROM fairturn_message FORCE INDEX (`key`)
-     WHERE lane = v_lane AND `key` = p_key;
+     WHERE key_lane = v_lane AND `key` = p_key;
   END IF;
   CALL fairturn_messages_(v_lane, p_id, p_key, v_now);
 END //
@@ -348,7 +348,7 @@ CREATE PROCEDURE fairturn_trace(IN p_key VARBINARY(1024))
 BEGIN
   SELECT m.created_at AS at, q.name AS queue, 'message' AS kind, m.id AS message_id, m.state, '' AS text
     FROM fairturn_queue q
-    STRAIGHT_JOIN fairturn_message m FORCE INDEX (`key`) ON m.lane = q.lane AND m.`key` = p_key
+    STRAIGHT_JOIN fairturn_message m FORCE INDEX (`key`) ON m.key_lane = q.lane AND m.`key` = p_key
   UNION ALL
   SELECT f.at, q.name, 'error', f.message_id, IF(f.fatal, 'x', 'r'), f.error
     FROM fairturn_failure f JOIN fairturn_queue q ON q.id = f.queue_id
@@ -372,7 +372,7 @@ BEGIN
           UNION
           SELECT k.id FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (name VARCHAR(510) PATH '$')) j
             STRAIGHT_JOIN fairturn_message k FORCE INDEX (`key`)
-              ON k.lane = v_lane AND k.`key` = UNHEX(j.name)) wanted
+              ON k.key_lane = v_lane AND k.`key` = UNHEX(j.name)) wanted
     STRAIGHT_JOIN fairturn_message m FORCE INDEX (PRIMARY) ON m.id = wanted.id
    WHERE (m.expires_at IS NULL OR m.expires_at > v_now)
      AND (m.lane = v_lane OR m.died_in = v_id

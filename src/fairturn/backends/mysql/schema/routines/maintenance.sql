@@ -335,6 +335,11 @@ BEGIN
       STRAIGHT_JOIN fairturn_group g FORCE INDEX (PRIMARY) ON g.id = j.id;
   END IF;
   SET p_more = p_more OR v_count >= p_limit;
+  SELECT COUNT(*) INTO v_count FROM (SELECT 1 FROM fairturn_event_new LIMIT 1) new;
+  IF v_count > 0 THEN -- of a cluster, if nobody reads its events (cluster.sql)
+    CALL fairturn_place_(p_limit, v_count);
+    SET p_more = p_more OR v_count >= p_limit;
+  END IF;
   CALL fairturn_forget_events_(p_now - 86400000000, p_limit, v_count);
   SET p_more = p_more OR v_count >= p_limit;
 

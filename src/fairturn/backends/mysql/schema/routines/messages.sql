@@ -60,7 +60,7 @@ BEGIN
   SET p_found = NULL, p_state = NULL, p_group = NULL;
   IF p_id IS NULL THEN
     SELECT id INTO p_id FROM fairturn_message FORCE INDEX (`key`)
-     WHERE lane = p_lane AND `key` = p_key;
+     WHERE key_lane = p_lane AND `key` = p_key;
   END IF;
   -- @stop find.lock
   SELECT id, state, group_id INTO p_found, p_state, p_group FROM fairturn_message

@@ -51,7 +51,7 @@ put: BEGIN
       SET v_holder = NULL, v_state = NULL, v_locked = NULL, v_duplicate = 0;
       IF p_key IS NOT NULL THEN
         SELECT id, state INTO v_holder, v_state
-          FROM fairturn_message FORCE INDEX (`key`) WHERE lane = v_lane AND `key` = p_key;
+          FROM fairturn_message FORCE INDEX (`key`) WHERE key_lane = v_lane AND `key` = p_key;
         IF v_state <> 'x' THEN
           SET p_id = v_holder;
           IF p_conflict <> 'r' THEN
@@ -139,7 +139,12 @@ put: BEGIN
     INSERT IGNORE INTO fairturn_member (group_id, message_id) VALUES (v_group, p_id);
     INSERT INTO fairturn_group_mark (group_id, sent) VALUES (v_group, 1);
   END IF;
-  IF v_events THEN
+  IF v_events AND @fairturn_cluster IS NULL THEN CALL fairturn_cluster_(); END IF;
+  IF v_events AND @fairturn_cluster THEN
+    INSERT INTO fairturn_event_new (at, written, kind, queue, message_id, `key`, channel, delay_us)
+      VALUES (v_now, SYSDATE(6), 'created', p_queue, p_id, p_key, p_channel,
+        GREATEST(v_due - v_now, 0));
+  ELSEIF v_events THEN
     SELECT name INTO v_lock FROM fairturn_lock WHERE name = 'event' LOCK IN SHARE MODE; -- see events.sql
     -- SYSDATE, not NOW: in a trigger the statement may have begun long ago.
     INSERT INTO fairturn_event (at, written, kind, queue, message_id, `key`, channel, delay_us)
