@@ -8,6 +8,9 @@
 --
 -- Several rows are written by INSERT ... VALUES, never by INSERT ... SELECT: that reserves more ids than it
 -- uses, and every reader would wait at the gap.
+--
+-- In a Galera cluster nobody sees the locks of another node. There events are first written to
+-- fairturn_event_new, and readers give them their ids: in this order there is no gap (cluster.sql).
 
 DELIMITER //
 
@@ -21,7 +24,9 @@ BEGIN
   DECLARE v_head VARCHAR(600) CHARACTER SET ascii;
   DECLARE v_some, v_rows LONGTEXT CHARACTER SET ascii;
   DECLARE v_lock VARBINARY(32);
-  SELECT name INTO v_lock FROM fairturn_lock WHERE name = 'event' LOCK IN SHARE MODE;
+  IF NOT @fairturn_cluster THEN
+    SELECT name INTO v_lock FROM fairturn_lock WHERE name = 'event' LOCK IN SHARE MODE;
+  END IF;
   SELECT CONCAT('(', p_now, ',''', p_kind, ''',X''', HEX(name), ''',') INTO v_head
     FROM fairturn_queue WHERE id = p_queue_id;
   SET @fairturn_data = IF(p_kind = 'dead',
@@ -46,7 +51,8 @@ BEGIN
                  COLUMNS (n FOR ORDINALITY, id BIGINT PATH '$')) j
           STRAIGHT_JOIN fairturn_message m FORCE INDEX (PRIMARY) ON m.id = j.id FOR UPDATE) told;
     IF v_rows IS NOT NULL THEN
-      SET @fairturn_sql = CONCAT('INSERT INTO fairturn_event (at, kind, queue, message_id, `key`,',
+      SET @fairturn_sql = CONCAT('INSERT INTO ',
+        IF(@fairturn_cluster, 'fairturn_event_new', 'fairturn_event'), ' (at, kind, queue, message_id, `key`,',
         ' channel, delay_us, data) VALUES ', v_rows);
       PREPARE fairturn_emit FROM @fairturn_sql;
       EXECUTE fairturn_emit;
@@ -150,6 +156,14 @@ BEGIN
   END;
   CALL fairturn_open_(v_own);
   CALL fairturn_isolated_(v_own, 'reading events: ');
+  SELECT COUNT(*) INTO v_count FROM (SELECT 1 FROM fairturn_event_new LIMIT 1) new;
+  IF v_count > 0 AND v_own THEN
+    COMMIT;
+    CALL fairturn_place_all_();
+    CALL fairturn_open_(v_own);
+  ELSEIF v_count > 0 THEN
+    CALL fairturn_place_(10000, v_count);
+  END IF;
   SELECT id INTO v_floor FROM fairturn_event_floor WHERE name = 'floor';
   IF p_queue IS NOT NULL THEN
     CALL fairturn_queue_(p_queue, NULL, v_id, v_lane, v_now, v_events);
