@@ -169,6 +169,8 @@ BEGIN
     IF v_limit_rate IS NOT NULL THEN
       UPDATE fairturn_limit SET tat = GREATEST(tat, v_now) + v_total * v_interval
        WHERE queue_id = v_queue_id;
+    ELSEIF v_limited AND @fairturn_cluster THEN -- the lock is not enough (cluster.sql)
+      UPDATE fairturn_limit SET tat = GREATEST(tat + 1, v_now) WHERE queue_id = v_queue_id;
     END IF;
   ELSEIF NOT v_paused THEN
     IF v_budget THEN
