@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from fairturn.core.errors import SchemaOutdated
+from fairturn.doctor import galera
 from fairturn.doctor.examination import Examination, Finding, bad, many, ok, size, span, warn
 
 LONG, VERY_LONG = 60, 3600  # seconds for which a transaction is open: a warning, bad
@@ -18,6 +19,7 @@ def examine(examination: Examination) -> Iterator[Finding]:
     yield _version(str(text))
     variables = {str(name): str(value) for name, value in examination.ask("variables")}
     status = {str(name): str(value) for name, value in examination.ask("connections")}
+    yield from galera.examine(variables, status)
     yield from _durability(variables)
     yield _isolation(variables)
     yield from _packets(examination, variables)

@@ -8,10 +8,13 @@ SELECT VERSION()
 SHOW GLOBAL VARIABLES WHERE Variable_name IN (
     'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', 'max_allowed_packet',
     'tx_isolation', 'transaction_isolation', 'max_connections', 'innodb_lock_wait_timeout',
-    'innodb_doublewrite')
+    'innodb_doublewrite', 'innodb_autoinc_lock_mode', 'binlog_format', 'wsrep_on', 'wsrep_sync_wait',
+    'wsrep_retry_autocommit')
 
 -- name: connections()
-SHOW GLOBAL STATUS WHERE Variable_name IN ('Threads_connected', 'Innodb_history_list_length')
+SHOW GLOBAL STATUS WHERE Variable_name IN ('Threads_connected', 'Innodb_history_list_length',
+    'wsrep_cluster_size', 'wsrep_cluster_status', 'wsrep_local_state_comment', 'wsrep_ready',
+    'wsrep_flow_control_paused', 'wsrep_local_cert_failures', 'wsrep_local_bf_aborts')
 
 -- name: history_metric()
 SELECT CAST(`COUNT` AS SIGNED) FROM information_schema.INNODB_METRICS
