@@ -61,7 +61,7 @@ class Held:
         self.deliveries: list[tuple[str, int, int]] = []  # channel, id, delivery, as they came
         self.order: dict[str, list[Any]] = {}
 
-    def take(self, where: str, message: fairturn.LeasedMessage) -> None:
+    def take(self, where: str, message: fairturn.Message) -> None:
         with self._lock:
             self._held[where] += 1
             self.most[where] = max(self.most[where], self._held[where])

@@ -7,6 +7,7 @@ rows: without the writes that a cluster needs, the limits, groups and events bre
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 from collections import Counter
@@ -273,6 +274,29 @@ def test_nine_clients_fight_for_the_same_messages(urls: list[str]) -> None:
         queue.send_many(list(range(total)))
     crew.run(work)
     check(crew, held, total)
+
+
+def test_async_clients_fight(urls: list[str]) -> None:
+    total = 600
+    held = Held()
+
+    async def client(url: str) -> None:
+        async with fairturn.connect_async(url) as db:
+            queue = db.queue("hot async")
+            while len(held.deliveries) < total:
+                for message in await queue.receive(5, wait=0.2):
+                    held.take("", message)
+                    await message.ack()
+
+    async def main() -> None:
+        await asyncio.gather(*map(client, urls * 3))
+
+    with fairturn.connect(urls[0]) as db:
+        queue = db.queue("hot async")
+        queue.create(lease=LEASE, max_attempts=0)
+        queue.send_many(list(range(total)))
+    asyncio.run(main())
+    assert len(held.deliveries) == len(set(held.deliveries)) == total
 
 
 def test_one_node_sees_what_another_has_confirmed(urls: list[str]) -> None:

@@ -87,6 +87,27 @@ def test_an_async_client_leaves_it_too(cluster: Galera) -> None:
     asyncio.run(main())
 
 
+def test_our_sessions(cluster: Galera) -> None:
+    """A node that runs a CALL again by itself may have sent rows already."""
+    ask = "SELECT @@session.wsrep_sync_wait, @@session.wsrep_retry_autocommit"
+    with fairturn.connect(cluster.url(0, "jobs")) as db:
+        driver = db.target.open()
+        try:
+            assert driver.execute(ask, ()) == [(7, 0)]
+        finally:
+            driver.close()
+
+        async def main() -> None:
+            assert db.target.open_async is not None
+            driver = await db.target.open_async()
+            try:
+                assert await driver.execute(ask, ()) == [(7, 0)]
+            finally:
+                await driver.close()
+
+        asyncio.run(main())
+
+
 def test_doctor_knows_the_cluster(cluster: Galera) -> None:
     with fairturn.connect(cluster.url(1, "jobs")) as db:
         found = {finding.check: finding for finding in doctor.examine(db)}
