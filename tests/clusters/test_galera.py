@@ -313,6 +313,30 @@ def test_one_node_sees_what_another_has_confirmed(urls: list[str]) -> None:
             assert f"causal{n % 3}" not in a.queues()
 
 
+def test_what_is_sent_once_is_sent_once_by_all_nodes(urls: list[str]) -> None:
+    """Keys, once names and due times of schedules; and maintenance, which does no harm."""
+    crew = Crew(urls * 2)
+
+    def work(db: Database, number: int) -> None:
+        queue = db.queue("once")
+        for n in range(20):
+            queue.send("key", key=f"k{n}", on_conflict="ignore")
+            queue.send("name", once=f"o{n}")
+            db.run_schedules()
+            db.maintain()
+
+    with fairturn.connect(urls[0]) as db:
+        db.queue("once").create(lease=LEASE, events=True)
+        for n in range(20):
+            db.schedule(f"s{n}").set("once", "schedule", at=1_000_000_000 + n)
+    crew.run(work)
+    assert not crew.errors
+    with fairturn.connect(urls[1]) as db:
+        bodies = Counter(message.body for message in db.queue("once").peek(1000))
+        assert bodies == {"key": 20, "name": 20, "schedule": 20}
+        assert len(created(db.events("once", kinds=["created"], after="", timeout=0.3))) == 60
+
+
 # --- a node dies --------------------------------------------------------------------------------
 
 
