@@ -11,7 +11,7 @@ import pytest
 
 T = TypeVar("T")
 
-DEEP_FOLDERS = ("clusters", "faults", "races")  # of tests/
+DEEP_FOLDERS = ("faults", "races")  # of tests/
 
 
 def is_deep(path: Path) -> bool:

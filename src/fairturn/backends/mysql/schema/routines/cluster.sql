@@ -1,4 +1,4 @@
--- What is different in a Galera cluster, where several nodes write (docs/decisions/011-galera.md).
+-- What is different in a Galera cluster, where several nodes write (docs/decisions/012-galera.md).
 --
 -- A node locks rows on itself only. At its commit the cluster compares the rows that a transaction has
 -- *written* with those that others have written meanwhile, and refuses it with error 1213 if one of them is

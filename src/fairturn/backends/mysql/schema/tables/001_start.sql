@@ -141,6 +141,10 @@ CREATE TABLE IF NOT EXISTS fairturn_message (
   progress INT NULL, -- millionths
   max_attempts INT NULL,
   `key` VARBINARY(255) NULL,
+  -- The lane of a message with a key, so that the unique index has nothing in common for messages without one. A
+  -- Galera cluster compares the entries of unique indexes, unless all their columns are NULL: with (lane, NULL)
+  -- every send and ack of a queue met those of all other nodes.
+  key_lane INT GENERATED ALWAYS AS (IF(`key` IS NULL, NULL, lane)) STORED,
   type VARBINARY(255) NULL,
   headers MEDIUMBLOB NULL,
   memo LONGBLOB NULL,
@@ -152,7 +156,7 @@ CREATE TABLE IF NOT EXISTS fairturn_message (
   KEY wake (lane, state, wake_at),
   KEY channel (lane, channel, state, begun),
   KEY expiry (lane, expires_at),
-  UNIQUE KEY `key` (lane, `key`)
+  UNIQUE KEY `key` (key_lane, `key`)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- Permits: one row extends many leases.
@@ -224,7 +228,7 @@ CREATE TABLE IF NOT EXISTS fairturn_lock (
   name VARBINARY(32) NOT NULL PRIMARY KEY
 ) ENGINE = InnoDB;
 
-INSERT IGNORE INTO fairturn_lock (name) VALUES ('fold'), ('event');
+INSERT IGNORE INTO fairturn_lock (name) VALUES ('fold'), ('event'), ('place');
 
 -- Groups (docs/semantics.md, 12). The end and abort messages are held messages of the group's queue.
 CREATE TABLE IF NOT EXISTS fairturn_group (
@@ -242,6 +246,7 @@ CREATE TABLE IF NOT EXISTS fairturn_group (
   sent BIGINT NOT NULL DEFAULT 0,
   done BIGINT NOT NULL DEFAULT 0,
   dead BIGINT NOT NULL DEFAULT 0,
+  joins BIGINT NOT NULL DEFAULT 0, -- written in a Galera cluster, where a lock is not enough (routines/cluster.sql)
   UNIQUE KEY open_name (open_name),
   KEY name (name, closed_at),
   KEY closed (closed_at)
@@ -270,6 +275,21 @@ CREATE TABLE IF NOT EXISTS fairturn_event (
   id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
   at BIGINT NOT NULL,
   written TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6), -- by the server's clock; `at` may be given
+  kind VARBINARY(8) NOT NULL,
+  queue VARBINARY(255) NOT NULL,
+  message_id BIGINT NULL,
+  `key` VARBINARY(255) NULL,
+  channel VARBINARY(255) NULL,
+  delay_us BIGINT NULL,
+  data MEDIUMBLOB NULL
+) ENGINE = InnoDB;
+
+-- Events without a place yet. A Galera cluster writes its events here; a reader moves those that are committed to
+-- fairturn_event, where their ids are their order (routines/cluster.sql).
+CREATE TABLE IF NOT EXISTS fairturn_event_new (
+  id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+  at BIGINT NOT NULL,
+  written TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
   kind VARBINARY(8) NOT NULL,
   queue VARBINARY(255) NOT NULL,
   message_id BIGINT NULL,

@@ -1,2 +1,0 @@
--- Nothing: only MySQL and MariaDB have clusters in which several nodes write. The files have the same names on
--- every engine.
