@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
 # Hundreds of processes import the same modules: compile each once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run demo test test-deep check static conformance generate bench bench-compare mutants faults failovers campaign fuzz model \
+.PHONY: run demo test test-deep check static conformance generate bench bench-compare mutants faults matrix failovers campaign fuzz model \
 	schema-dump servers clean
 
 run: $(CLI)              ## an SQS on 127.0.0.1:9324, on embedded SQLite; prints how to try it
@@ -24,6 +24,7 @@ test: $(DEV) servers static  ## every behaviour on every backend; servers are st
 test-deep: $(DEV) servers  ## the rest: all variants, longer models, races, faults, mutants
 	$(PYTEST) -m deep
 	$(BIN)/python -m tests.model.mutants
+	$(BIN)/python -m tests.postgres_versions 14 18 -- -m "not deep"
 
 check: $(DEV) static     ## a minute, without servers: static checks, unit tests, SQLite
 	$(PYTEST) -q -m "not deep and not server and not programs" tests/unit tests/conformance tests/model
@@ -54,6 +55,9 @@ mutants: $(DEV)          ## deliberate bugs, each of which the model test must c
 
 faults: $(DEV) servers   ## kill -9 and contention, a thousand rounds each: FAIRTURN_FAULTS=1000
 	FAIRTURN_FAULTS=$${FAIRTURN_FAULTS:-1000} $(BIN)/python -m pytest tests/faults -s
+
+matrix: $(DEV) servers   ## the conformance suite and the plans on PostgreSQL 14 to 18 (from npm)
+	$(BIN)/python -m tests.postgres_versions
 
 failovers: $(DEV) servers ## a Patroni cluster changes its leader 20 times, twice: FAIRTURN_FAILOVERS=20
 	FAIRTURN_FAILOVERS=$${FAIRTURN_FAILOVERS:-20} $(BIN)/python -m pytest tests/clusters/test_patroni.py -s

@@ -25,8 +25,10 @@ from fairturn.core.errors import (
 _BUSY = {"1213", "1205", "1020", "3572", "1412", "1615"}
 # Gone away, lost, lost in between, shut down, killed, time-outs of the network, idle for too long;
 # a node that has left its Galera cluster.
-_GONE = {"gone", "2006", "2013", "2055", "2014", "1053", "1927", "1159", "1160", "1161", "4031"}
-_GONE |= {"1047"}
+_GONE = {
+    *("gone", "2006", "2013", "2055", "2014", "1053", "1927", "1159", "1160", "1161", "4031"),
+    "1047",
+}
 # Interrupted by KILL QUERY or a time limit, perhaps after the commit: our procedures commit before
 # they answer. 1180: an error during the commit itself, as of a node that leaves its cluster.
 _TORN = {"1317", "1969", "3024", "1180"}
