@@ -236,6 +236,19 @@ def test_calls_that_wait_outlast_a_failover(pair: Replicated) -> None:
         assert answered.join() == "gone"
 
 
+def test_a_reader_of_events_outlasts_a_failover(pair: Replicated) -> None:
+    url = pair.url("jobs")
+    with fairturn.connect(url) as one, fairturn.connect(url) as other:
+        other.queue("q").set(events=True)
+        pair.catch_up()
+        told = Waiting(lambda: next(one.events("q", kinds=["created"], timeout=120)).kind)
+        wait_until(lambda: listeners(pair.primary) == 1, "it waits")
+        pair.fail_over()
+        wait_until(lambda: listeners(pair.primary) == 1, "it waits at the new primary")
+        wait_until(lambda: sent(other, "sent"), "a send succeeds")
+        assert told.join() == "created"
+
+
 def sent(db: fairturn.Database, type: str) -> bool:
     try:
         db.queue("q").send("sent", type=type, key="sent", on_conflict="ignore")

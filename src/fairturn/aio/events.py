@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 
+from fairturn.core.errors import DatabaseUnavailable
 from fairturn.core.values import Event
 from fairturn.execution.aio.runner import AsyncRunner
 from fairturn.execution.polling import Deadline, Pace
+from fairturn.execution.retries import absence
 from fairturn.execution.sync.waker import ALL
 from fairturn.operations.call import Core
 from fairturn.operations.insight import events
@@ -64,10 +67,20 @@ class AsyncEvents(AsyncIterator[Event]):
         if self._page:
             return
         ticket = await self._core.waker.ticket(self._queue or ALL)
+        failures = 0
         try:
             while True:
                 self.cursor = self._next
-                self._next = await self._read(self.cursor)
+                try:
+                    self._next = await self._read(self.cursor)
+                except DatabaseUnavailable:
+                    # It outlasts an absence of the database, such as a failover.
+                    if self._core.closed or not self._runner.own or deadline.over():
+                        raise
+                    failures += 1
+                    await asyncio.sleep(deadline.within(absence(failures)))
+                    continue
+                failures = 0
                 if self._page:
                     return
                 if deadline.over():

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
+from fairturn.core.errors import DatabaseUnavailable
 from fairturn.core.values import Event
 from fairturn.execution.polling import Deadline, Pace
+from fairturn.execution.retries import absence
 from fairturn.execution.sync.runner import Runner
 from fairturn.execution.sync.waker import ALL
 from fairturn.operations.call import Core
@@ -65,10 +68,20 @@ class Events(Iterator[Event]):
         if self._page:
             return
         ticket = self._core.waker.ticket(self._queue or ALL)
+        failures = 0
         try:
             while True:
                 self.cursor = self._next
-                self._next = self._read(self.cursor)
+                try:
+                    self._next = self._read(self.cursor)
+                except DatabaseUnavailable:
+                    # It outlasts an absence of the database, such as a failover.
+                    if self._core.closed or not self._runner.own or deadline.over():
+                        raise
+                    failures += 1
+                    time.sleep(deadline.within(absence(failures)))
+                    continue
+                failures = 0
                 if self._page:
                     return
                 if deadline.over():
