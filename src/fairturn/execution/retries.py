@@ -151,4 +151,6 @@ def unreachable(shown: str, error: BaseException) -> DatabaseUnavailable:
     said = " ".join(str(error).split())
     if "unable to open database file" in said:
         said += ". Does its directory exist, and may you write there?"
+    if "unsupported startup parameter" in said:
+        said += ". Is this PgBouncer? Pass prepare=False (on the command line --pooler)"
     return DatabaseUnavailable(f"cannot connect to {shown}: {said}")

@@ -26,6 +26,7 @@ _GONE = {"57P01", "57P02", "57P03", "08000", "08001", "08003", "08004", "08006",
 # No such schema, table, function or column: the schema is missing or older than this client.
 _OUTDATED = {"3F000", "42P01", "42883", "42703"}
 _READ_ONLY = "25006"
+_PREPARED = {"42P05", "26000"}  # it exists already; it does not exist
 _DETAIL = re.compile(r"^DETAIL:\s*(.*)$", re.MULTILINE)
 
 
@@ -44,6 +45,13 @@ def translate(code: str, message: str) -> Exception | str | None:
         return DatabaseError(f"the server is out of resources: {message.splitlines()[0]}")
     if code == "42501":
         return DatabaseError(f"this role may not use Fairturn: {message.splitlines()[0]}")
+    if code in _PREPARED:
+        return DatabaseError(
+            "prepared statements do not work on this connection, which probably goes through "
+            f"PgBouncer in transaction mode ({message.splitlines()[0]})",
+            "Connect Fairturn with prepare=False, and open your own psycopg connections with "
+            "prepare_threshold=None",
+        )
     # A standby refuses our unlogged table with the second one, before it comes to the write.
     if code == _READ_ONLY or (code == "0A000" and "during recovery" in message):
         # Unavailable: nothing was written, and no connection of the pool is used again. The next
