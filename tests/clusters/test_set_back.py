@@ -18,6 +18,7 @@ import pytest
 import fairturn
 from tests import servers
 from tests.clusters.standby import Replicated
+from tests.server_process import wait_until
 
 pytestmark = pytest.mark.server
 N = 50
@@ -186,6 +187,47 @@ def test_a_limit_counts_the_leases_of_the_new_server() -> None:
             got = [len(queue.receive(1)), len(queue.receive(1)), len(queue.receive(1))]
             assert got == [1, 0, 0]
             assert queue.stats().leased == 3
+
+
+def test_what_is_ready_again_is_found_by_a_look() -> None:
+    """Scan hints: a consumer reads a channel from where it stood. What was acked before the
+    failover is ready again, and lies before that place."""
+    with Replicated() as pair:
+        url = pair.create_database("jobs")
+        with fairturn.connect(url) as db:
+            db.migrate()
+            for name in ("idle", "busy"):
+                db.queue(name).create(max_attempts=0, lease=600)
+                db.queue(name).send_many([f"again {n}" for n in range(3)])
+            pair.catch_up()
+            pair.cut()
+            for name in ("idle", "busy"):
+                for _ in range(10):
+                    db.queue(name).send_many(["lost"] * 10)
+                    db.queue(name).ack(db.queue(name).receive(10))
+            pair.fail_over()
+            # Nothing else is ready: the receive looks before it returns nothing.
+            wait_until(lambda: alive(db), "the new primary serves")
+            assert [m.body for m in db.queue("idle").receive(3)] == [f"again {n}" for n in range(3)]
+            # A stream that never ends: found by a look, while others come.
+            busy, found = db.queue("busy"), set[str]()
+
+            def look() -> bool:
+                busy.send_many(["new"] * 10)
+                messages = busy.receive(10)
+                assert len(messages) == 10
+                found.update(m.body for m in messages if m.body != "new")
+                busy.ack(messages)
+                return len(found) == 3
+
+            wait_until(look, "all are found")
+
+
+def alive(db: fairturn.Database) -> bool:
+    try:
+        return bool(db.queues())
+    except fairturn.DatabaseUnavailable:
+        return False
 
 
 def test_events_are_read_on_or_the_loss_is_told(
