@@ -43,7 +43,7 @@ def parcel(
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     bits = 0 if isinstance(body, bytes) else BODY_JSON
     kept = None if headers is None else json.dumps(headers)
-    head = (7, channel, raw, kept, None, 0, None, 0, due, NOW - SECOND, 1, 1, None, None, bits)
+    head = (7, channel, raw, kept, None, 0, None, 0, due, NOW - SECOND, 1, 1, 5, None, None, bits)
     return Parcel(Message("q", MessageRow(*head, 0, None, None, None)), due)
 
 

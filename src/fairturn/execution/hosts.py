@@ -51,7 +51,7 @@ class Hosts:
             else:
                 self._answered = n
                 return connection
-        raise self._error(errors) from errors[0][1]
+        raise _error(errors)
 
     async def connect_async(self, connect: Callable[..., Awaitable[Any]]) -> Any:
         """The same with an async ``connect``."""
@@ -66,13 +66,13 @@ class Hosts:
             else:
                 self._answered = n
                 return connection
-        raise self._error(errors) from errors[0][1]
+        raise _error(errors)
 
-    @staticmethod
-    def _error(errors: list[tuple[Host, Exception]]) -> Exception:
-        """The error of a single host as it is; those of several in one text."""
-        if len(errors) == 1:
-            return errors[0][1]
-        return ConnectionError(
-            "; ".join(f"{host.host}:{host.port}: {error}" for host, error in errors)
-        )
+
+def _error(errors: list[tuple[Host, Exception]]) -> Exception:
+    """The error of a single host as it is; those of several in one text."""
+    if len(errors) == 1:
+        [(_, error)] = errors
+        return error
+    texts = [f"{host.host}:{host.port}: {error}" for host, error in errors]
+    return ConnectionError("; ".join(texts))
