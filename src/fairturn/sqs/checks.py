@@ -16,7 +16,7 @@ FIFO = ".fifo"
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _BATCH_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
-_ID = re.compile(r"[A-Za-z0-9!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]{1,128}")
+_ID = re.compile(r"[A-Za-z0-9!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]+")
 _SHOWN = 200  # characters of a bad value that an error repeats
 
 
@@ -131,10 +131,10 @@ def attempt_id(id: str) -> None:
 
 
 def _punctuated(parameter: str, id: str) -> None:
-    if _ID.fullmatch(id) is None:
+    if _ID.fullmatch(id) is None or len(id) > limits.GROUP_ID_CHARS:
         raise errors.invalid(
             id[:_SHOWN],
             parameter,
             f"{parameter} can only include alphanumeric and punctuation characters. "
-            "1 to 128 in length.",
+            f"1 to {limits.GROUP_ID_CHARS} in length.",
         )
