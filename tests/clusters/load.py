@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import fairturn
-from fairturn.core.errors import DatabaseError
+from fairturn.core.errors import CursorLost, DatabaseError
 from tests.faults.crew import Crew, wait_until
 
 LEASE = 3.0
@@ -200,17 +200,19 @@ class Asker(Part):
 
 
 class Reader(Part):
-    """Follows the events of a queue with one iterator, which goes on after an error."""
+    """Follows the events of a queue with one iterator, which goes on after an error. Only if the
+    database was set back, it reads from the beginning again."""
 
     def __init__(self, name: str, url: str, queue: str) -> None:
         super().__init__(name, url)
         self.queue = queue
         self.ids: set[int] = set()
         self.twice = 0
+        self.set_back = 0
 
     def run(self) -> None:
         with fairturn.connect(self.url) as db:
-            events = db.events(self.queue, kinds=["created"], after="", timeout=1)
+            events = self._from_the_beginning(db)
             while not self.stopping.is_set():
                 try:
                     for event in events:
@@ -218,8 +220,14 @@ class Reader(Part):
                         self.twice += event.id in self.ids
                         self.ids.add(event.id)
                         self.succeeded()
+                except CursorLost:
+                    self.set_back += 1
+                    events = self._from_the_beginning(db)
                 except DatabaseError as error:
                     self.failed(error)
+
+    def _from_the_beginning(self, db: fairturn.Database) -> fairturn.Events:
+        return db.events(self.queue, kinds=["created"], after="", timeout=1)
 
 
 class Load:
@@ -356,6 +364,11 @@ class Load:
     def unread(self) -> set[int]:
         """Acknowledged sends to the queue with events whose event was never read."""
         return set(self.senders[1].sent.values()) - self.reader.ids
+
+    def skipped(self) -> set[int]:
+        """Sends that were not lost, and whose event was never read."""
+        sent = self.senders[1].sent.items()
+        return {n for n, id in sent if id not in self.reader.ids} - self.lost()
 
     def unexpected(self) -> set[int]:
         """Delivered, and never sent."""

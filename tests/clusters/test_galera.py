@@ -156,7 +156,7 @@ def test_a_group_ends_once_and_misses_no_member(urls: list[str]) -> None:
                 if number == 2:
                     db.group(f"g{n}", "members").send({"late": n})
                 else:
-                    queue.lease(members[number].id, members[number].deliveries).ack()
+                    queue.lease(members[number].id, members[number].token).ack()
                 over.wait(60)
                 if number == 0:
                     status = db.group(f"g{n}", "members").status()
@@ -307,7 +307,7 @@ def test_one_node_sees_what_another_has_confirmed(urls: list[str]) -> None:
             queue = b.queue(f"causal{n % 3}")
             assert queue.get(id=sent.id) is not None
             [message] = queue.receive(1)
-            a.queue(f"causal{n % 3}").lease(message.id, message.deliveries).ack()
+            a.queue(f"causal{n % 3}").lease(message.id, message.token).ack()
             assert queue.get(id=sent.id) is None
             assert b.queue(f"causal{n % 3}").drop()
             assert f"causal{n % 3}" not in a.queues()

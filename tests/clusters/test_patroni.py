@@ -76,6 +76,7 @@ def test_the_leader_changes(cluster: Patroni, tmp_path: Path) -> None:
         load.drain()
         report(cluster, load, faults)
         assert load.unexpected() == set()
+        assert load.skipped() == set()
         if cluster.synchronous:
             assert load.lost() == set()
             assert load.unread() == set()
@@ -121,7 +122,8 @@ def report(cluster: Patroni, load: Load, faults: list[Fault]) -> None:
         print(row(kind, load, faults))
     print(
         f"{len(load.unexpected())} unexpected, {len(load.unread())} events not read, "
-        f"{load.reader.twice} read twice, {load.asker.gone} waits for what is gone"
+        f"{load.reader.twice} read twice, {load.reader.set_back} cursors lost, "
+        f"{load.asker.gone} waits for what is gone"
     )
     for part in load.parts:
         kinds = sorted({type(error).__name__ for error in part.errors})
