@@ -289,7 +289,7 @@ class State:
     marks: dict[Group, int] = field(default_factory=dict[Group, int])
     events: list[EventRow] = field(default_factory=list[EventRow])
     schedules: dict[str, ScheduleRow] = field(default_factory=dict[str, ScheduleRow])
-    last_id: int = 0  # never decreases: an id used twice would make old leases valid
+    last_id: int = 0  # never decreases
     last_group: int = 0
     last_event: int = 0
 

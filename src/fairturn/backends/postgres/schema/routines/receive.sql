@@ -31,7 +31,7 @@ DECLARE
   s record;
   c record;
   v_no bigint;
-  v_floors jsonb := CASE WHEN p_server = fairturn.server_mark() THEN p_floors END;
+  v_floors jsonb := CASE WHEN p_floors IS NOT NULL AND p_server = fairturn.server_mark() THEN p_floors END;
   t fairturn.receive_trailer;
   v_last fairturn.receive_row;
   v_read bigint := pg_stat_get_xact_tuples_returned('fairturn.message_ready'::regclass);

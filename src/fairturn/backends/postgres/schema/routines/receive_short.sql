@@ -127,7 +127,8 @@ BEGIN
       FROM fairturn.lone_channel(p_queue, p_channel) o CROSS JOIN LATERAL (
         SELECT count(*)::int AS n, min(z.lease_no) AS floor FROM (
           SELECT m.lease_no FROM fairturn.message m
-          WHERE m.lane = o.lane AND m.channel = p_channel AND m.state = 'l' AND m.lease_no >= CASE WHEN p_server = fairturn.server_mark() THEN p_floor ELSE 0 END
+          WHERE m.lane = o.lane AND m.channel = p_channel AND m.state = 'l'
+            AND m.lease_no >= CASE WHEN p_server = fairturn.server_mark() THEN p_floor ELSE 0 END
           ORDER BY m.lease_no LIMIT coalesce(o.most, 0)) z) l
       WHERE o.lane = q.lane;
   END IF;
