@@ -7,7 +7,6 @@ no limit may be exceeded, and no reader of events may skip one.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,12 @@ from tests.server_process import wait_until
 
 pytestmark = pytest.mark.server
 N = 50
+PACKAGES = {
+    "psql": "postgresql-client",
+    "pg_dump": "postgresql-client",
+    "mariadb": "mariadb-client",
+    "mariadb-dump": "mariadb-client",
+}
 VERBS = ("ack", "complete", "defer", "fail", "kill", "extend", "release", "progress")
 
 # Opens a database; the function that is yielded with its URL sets it back to this moment, and
@@ -106,9 +111,7 @@ def copied_file(tmp_path: Path) -> Iterator[tuple[str, Callable[[], SetBack]]]:
 
 
 def run(program: str, *arguments: str, stdin: bytes | None = None) -> bytes:
-    found = shutil.which(program)
-    if found is None:
-        pytest.skip(f"{program} is not installed")
+    found = servers.find_binary(program, PACKAGES[program])
     return subprocess.run([found, *arguments], input=stdin, capture_output=True, check=True).stdout
 
 

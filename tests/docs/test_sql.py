@@ -114,7 +114,7 @@ def check_grants(client: str, url: str) -> None:
         db.queue("orders").send_many([Send(n, key=f"k{n}") for n in range(3)])
         db.queue("orders").send_many(range(2000))
         db.queue("orders").send("later", delay=600)
-        assert list(db.events(after="", timeout=0)) is not None  # they may be read
+        list(db.events(after="", timeout=0))  # raises without the right to read them
     with fairturn.connect(worker) as db:
         queue = db.queue("orders")
         batch = queue.receive(2000)

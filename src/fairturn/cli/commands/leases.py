@@ -119,7 +119,7 @@ def _report(
 def ack(queue: QueueName, id: Id, token: Token, /, *, session: Context) -> None:
     """Remove the message: its work is done.
 
-    Example: fairturn lease ack emails 42 1
+    Example: fairturn lease ack emails 42 4095054203123458
     """
     _lease(session, queue, id, token).ack()
     _report(session, "acked", queue, id, token)
@@ -137,7 +137,7 @@ def complete(
 ) -> None:
     """Keep the message with its result: its work is done.
 
-    Example: fairturn lease complete emails 42 1 '{"sent": true}'
+    Example: fairturn lease complete emails 42 4095054203123458 '{"sent": true}'
 
     Args:
         result: The result: JSON if it parses as JSON, else a string.
@@ -161,7 +161,7 @@ def fail(
 ) -> None:
     """Report a failure: the message is retried, or dead if no attempts are left.
 
-    Example: fairturn lease fail emails 42 1 "mailbox full" --delay 10m
+    Example: fairturn lease fail emails 42 4095054203123458 "mailbox full" --delay 10m
 
     Args:
         error: What went wrong.
@@ -213,7 +213,7 @@ def kill(
 ) -> None:
     """Make the message dead immediately: it can never succeed.
 
-    Example: fairturn lease kill emails 42 1 "no such user"
+    Example: fairturn lease kill emails 42 4095054203123458 "no such user"
 
     Args:
         error: Why it can never succeed.
@@ -236,7 +236,7 @@ def defer(
 ) -> None:
     """Run the message again later; this is not a failure.
 
-    Example: fairturn lease defer emails 42 1 --delay 1h --memo '{"page": 7}'
+    Example: fairturn lease defer emails 42 4095054203123458 --delay 1h --memo '{"page": 7}'
 
     Args:
         memo: A value to store for the next delivery: JSON if it parses, else a string.
@@ -258,7 +258,7 @@ def extend(
 ) -> None:
     """Move the end of the lease: the work takes longer.
 
-    Example: fairturn lease extend emails 42 1 5m
+    Example: fairturn lease extend emails 42 4095054203123458 5m
 
     Args:
         lease: The lease ends this long after now. Default the queue's lease.
@@ -283,7 +283,7 @@ def progress(
 ) -> None:
     """Report how far the work is; wait --partial, peek and top show it.
 
-    Example: fairturn lease progress emails 42 1 40% --note "reading page 7"
+    Example: fairturn lease progress emails 42 4095054203123458 40% --note "reading page 7"
 
     Args:
         value: The progress: 0.4, or 40%.
@@ -300,7 +300,7 @@ def progress(
 def release(queue: QueueName, id: Id, token: Token, /, *, session: Context) -> None:
     """Give the message back without having worked on it; the attempt does not count.
 
-    Example: fairturn lease release emails 42 1
+    Example: fairturn lease release emails 42 4095054203123458
     """
     _lease(session, queue, id, token).release()
     _report(session, "released", queue, id, token)
