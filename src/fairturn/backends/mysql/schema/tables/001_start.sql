@@ -286,18 +286,7 @@ CREATE TABLE IF NOT EXISTS fairturn_event (
 
 -- Events without a place yet. A Galera cluster writes its events here; a reader moves those that are committed to
 -- fairturn_event, where their ids are their order (routines/cluster.sql).
-CREATE TABLE IF NOT EXISTS fairturn_event_new (
-  id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
-  at BIGINT NOT NULL,
-  written TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
-  kind VARBINARY(8) NOT NULL,
-  queue VARBINARY(255) NOT NULL,
-  message_id BIGINT NULL,
-  `key` VARBINARY(255) NULL,
-  channel VARBINARY(255) NULL,
-  delay_us BIGINT NULL,
-  data MEDIUMBLOB NULL
-) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS fairturn_event_new LIKE fairturn_event;
 
 -- One row: the last event that maintenance has deleted. Missing ids up to it are not gaps.
 CREATE TABLE IF NOT EXISTS fairturn_event_floor (
