@@ -75,7 +75,8 @@ class Part:
                     self.failed(error)
 
     def step(self, db: fairturn.Database) -> None:
-        raise NotImplementedError
+        """One round of the loop, for parts that do not have a ``run`` of their own."""
+        raise AssertionError(f"{self.name} has neither a step nor a run")
 
 
 class Sender(Part):
