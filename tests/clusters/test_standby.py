@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -180,7 +181,10 @@ def test_an_async_waker_that_met_a_standby_listens_when_it_is_the_primary(
             ticket = await db._core.waker.ticket("q")
             assert not ticket.live
             pair.fail_over()
-            await until(lambda: ticket.live)
+            deadline = time.monotonic() + 60
+            while not ticket.live:
+                assert time.monotonic() < deadline, "the waker does not listen"
+                await ticket.wait(0.02)
             await ticket.leave()
 
     asyncio.run(main())
