@@ -146,6 +146,21 @@ def test_another_token_among_carried_acks(queue):
     message.ack()
 
 
+@pytest.mark.parametrize("verb", ["ack", "complete", "defer", "fail", "kill", "extend", "release"])
+def test_a_batch_of_several_receives(queue, verb):
+    """Each lease is compared with its own token, whatever the order of the batch."""
+    ids = queue.send_many(range(12))
+    messages = [message for n in (1, 5, 2, 4) for message in queue.receive(n)]
+    first, *_, last = messages
+    swapped = [queue.lease(first.id, last.token), queue.lease(last.id, first.token)]
+    batch = [swapped[1], *reversed(messages[1:-1]), swapped[0]]
+    outcome = getattr(queue, verb)(batch)
+    assert outcome.acked == len(ids) - 2
+    assert {m.id for m in outcome.lost} == {first.id, last.id}
+    first.ack()
+    last.ack()
+
+
 def test_the_number_of_deliveries_survives_a_dead_letter_queue(make):
     grave = make()
     queue = make(dead_letter=grave.name)

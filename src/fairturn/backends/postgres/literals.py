@@ -35,10 +35,13 @@ def or_none(values: Sequence[Any]) -> list[Any] | None:
 
 
 def lease_arrays(leases: Sequence[Lease]) -> tuple[str, str]:
-    """The ids and the tokens."""
+    """The ids, and the token that all have, or else the ids in ascending order and their tokens."""
     if not leases:
         return "{}", "{}"
     ids, tokens = zip(*leases, strict=True)
+    if len(set(tokens)) == 1:
+        return numbers(ids), numbers(tokens[:1])
+    ids, tokens = zip(*sorted(leases), strict=True)
     return numbers(ids), numbers(tokens)
 
 

@@ -1,17 +1,17 @@
 -- Fairturn on PostgreSQL: the verbs, and other changes of single messages.
 --
--- Every *_rows function takes leases (id, token) as two arrays, each id once, and returns the ids whose
--- lease was lost. With p_strict a lost lease raises FT001, so that a transaction that acks a
+-- Every *_rows function takes leases (id, token) as two arrays, each id once, and returns the ids whose lease was
+-- lost. If all have one token, it is given once; else the ids are in ascending order. With p_strict a lost lease raises FT001, so that a transaction that acks a
 -- delivery it no longer holds cannot commit. Rows are found by their primary key, never through the
 -- partial indexes, whose dead entries pile up while somebody holds an old snapshot. That is why the
 -- conditions say state::text, and id = ANY instead of a join: no cached plan can then use another index.
 
--- True if this row is leased under the token given for its id. p_same: all tokens are the same, because one
--- receive leased all messages. (The planner puts this text in the place of the call.)
-CREATE OR REPLACE FUNCTION fairturn.is_leased(m fairturn.message, p_lane int, p_ids bigint[], p_tokens bigint[], p_same boolean)
+-- True if this row is leased under the token given for its id. (The planner puts this text in the place of the
+-- call. width_bucket finds the id by halving: a worker's batch has hundreds of them.)
+CREATE OR REPLACE FUNCTION fairturn.is_leased(m fairturn.message, p_lane int, p_ids bigint[], p_tokens bigint[])
 RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
   SELECT m.state::text = 'l' AND m.lane = p_lane
-    AND m.token = CASE WHEN p_same THEN p_tokens[1] ELSE p_tokens[array_position(p_ids, m.id)] END
+    AND m.token = CASE WHEN cardinality(p_tokens) = 1 THEN p_tokens[1] ELSE p_tokens[width_bucket(m.id, p_ids)] END
 $$;
 
 -- The ids of p_ids whose lease was lost: all but p_done. Raises FT001 if p_strict and there is one.
@@ -69,7 +69,6 @@ DECLARE
   v_groups bigint[];
   v_keys text[];
   v_channels text[];
-  v_same boolean := p_tokens[1] = ALL (p_tokens);
 BEGIN
   -- (`wanted` is the condition of fairturn.wake, which is not called here: every call costs time.)
   SELECT o.id, o.lane, o.retention_us, o.events, statement_timestamp() > transaction_timestamp() + interval '5 ms' OR EXISTS (
@@ -82,7 +81,7 @@ BEGIN
   -- @stop ack.start
   IF q.retention_us = 0 THEN
     WITH gone AS (
-      DELETE FROM fairturn.message m WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens, v_same)
+      DELETE FROM fairturn.message m WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens)
         RETURNING m.id, m.group_id, m.key, m.channel)
     SELECT array_agg(id), array_agg(group_id) FILTER (WHERE group_id IS NOT NULL), array_agg(key), array_agg(channel)
       INTO v_done, v_groups, v_keys, v_channels FROM gone;
@@ -90,7 +89,7 @@ BEGIN
     WITH kept AS (
       UPDATE fairturn.message m SET state = 'd', finished_at = fairturn.now_us(p_now), lease_until = NULL,
           lease_no = NULL, permit_id = NULL, begun = false, recovered = false
-        WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens, v_same)
+        WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens)
         RETURNING m.id, m.group_id)
     SELECT array_agg(id), array_agg(group_id) FILTER (WHERE group_id IS NOT NULL) INTO v_done, v_groups FROM kept;
   END IF;
@@ -147,13 +146,12 @@ DECLARE
   v_now bigint := fairturn.now_us(p_now);
   v_done bigint[];
   v_groups bigint[];
-  v_same boolean := p_tokens[1] = ALL (p_tokens);
 BEGIN
   WITH kept AS (
     UPDATE fairturn.message m SET state = 'd', finished_at = v_now, result = p_result,
         json = (m.json & ~4) | (p_result_json * 4), attempts = 0, error = NULL, lease_until = NULL,
         lease_no = NULL, permit_id = NULL, begun = false, recovered = false
-      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens, v_same)
+      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens)
       RETURNING m.id, m.group_id)
   SELECT array_agg(id), array_agg(group_id) FILTER (WHERE group_id IS NOT NULL) INTO v_done, v_groups FROM kept;
   IF v_groups IS NOT NULL THEN
@@ -171,14 +169,13 @@ DECLARE
   v_now bigint := fairturn.now_us(p_now);
   v_due bigint := coalesce(p_due, v_now + p_delay);
   v_done bigint[];
-  v_same boolean := p_tokens[1] = ALL (p_tokens);
 BEGIN
   WITH back AS (
     UPDATE fairturn.message m SET state = CASE WHEN v_due <= v_now THEN 'r' ELSE 's' END, due_at = v_due,
         attempts = 0, memo = CASE WHEN p_keep_memo THEN m.memo ELSE p_memo END,
         json = CASE WHEN p_keep_memo THEN m.json ELSE (m.json & ~2) | (p_memo_json * 2) END,
         lease_until = NULL, lease_no = NULL, permit_id = NULL, recovered = false
-      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens, v_same)
+      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens)
       RETURNING m.id)
   SELECT array_agg(id) INTO v_done FROM back;
   RETURN fairturn.after_verb(q, 'deferred', 'deferred', p_ids, v_done, p_strict, v_now);
@@ -193,14 +190,13 @@ DECLARE
   q fairturn.queue := fairturn.queue_row(p_queue);
   v_now bigint := fairturn.now_us(p_now);
   v_done bigint[];
-  v_same boolean := p_tokens[1] = ALL (p_tokens);
   v_dead bigint[];
 BEGIN
   SELECT array_agg(x.id), array_agg(x.id) FILTER (WHERE x.dies) INTO v_done, v_dead FROM (
     SELECT m.id, p_kill OR (coalesce(m.max_attempts, q.max_attempts) > 0
         AND m.attempts >= coalesce(m.max_attempts, q.max_attempts)) AS dies
       FROM fairturn.message m
-      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens, v_same)
+      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens)
       ORDER BY m.id
       FOR UPDATE) x;
   v_done := coalesce(v_done, '{}');
@@ -239,14 +235,13 @@ DECLARE
   q fairturn.queue := fairturn.queue_row(p_queue);
   v_now bigint := fairturn.now_us(p_now);
   v_done bigint[];
-  v_same boolean := p_tokens[1] = ALL (p_tokens);
 BEGIN
   WITH longer AS (
     UPDATE fairturn.message m
       SET lease_until = greatest(CASE WHEN NOT p_exact THEN m.lease_until END,
           v_now + coalesce(p_lease, m.lease_us, q.lease_us)),
         permit_id = CASE WHEN NOT p_exact THEN m.permit_id END
-      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens, v_same)
+      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens)
       RETURNING m.id, m.lease_until)
   SELECT array_agg(id), (array_agg(l.lease_until ORDER BY array_position(p_ids, l.id) DESC))[1] INTO v_done, extend_rows.lease_until
     FROM longer l;
@@ -262,12 +257,11 @@ SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   q fairturn.queue := fairturn.queue_row(p_queue);
   v_done bigint[];
-  v_same boolean := p_tokens[1] = ALL (p_tokens);
 BEGIN
   WITH back AS (
     UPDATE fairturn.message m SET state = 'r', attempts = greatest(m.attempts - 1, 0), lease_until = NULL,
         lease_no = NULL, permit_id = NULL
-      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens, v_same)
+      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens)
       RETURNING m.id)
   SELECT array_agg(id) INTO v_done FROM back;
   RETURN fairturn.after_verb(q, 'released', NULL, p_ids, v_done, p_strict, fairturn.now_us(p_now));
@@ -280,11 +274,10 @@ SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   q fairturn.queue := fairturn.queue_row(p_queue);
   v_done bigint[];
-  v_same boolean := p_tokens[1] = ALL (p_tokens);
 BEGIN
   WITH told AS (
     UPDATE fairturn.message m SET progress = coalesce(p_progress, m.progress), note = coalesce(p_note, m.note)
-      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens, v_same)
+      WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens)
       RETURNING m.id)
   SELECT array_agg(id) INTO v_done FROM told;
   RETURN fairturn.after_verb(q, NULL, 'progress', p_ids, v_done, p_strict, fairturn.now_us(p_now));
