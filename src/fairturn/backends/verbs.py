@@ -95,4 +95,4 @@ class Applied(NamedTuple):
     """The result of a verb."""
 
     lost: list[int]  # the ids of the leases that were lost
-    lease_until: int | None = None  # of extend: the new end of the last lease that was extended
+    lease_until: int | None = None  # of extend: the latest new end

@@ -57,7 +57,7 @@ class Verbs(Core):
         return leased, lost
 
     def _apply(self, q: Queue, verb: Verb, leased: list[Message], now: int) -> int | None:
-        """Apply the verb; extend returns the end of the last lease."""
+        """Apply the verb; extend returns the latest new end."""
         until: int | None = None
         for message in leased:
             match verb:
@@ -78,7 +78,7 @@ class Verbs(Core):
                     self._log(q, message, verb.error, verb.details, verb.reference, True, now)
                     self._die(q, message, verb.error, now)
                 case Extend():
-                    until = self._extend(q, message, verb, now)
+                    until = max(until or 0, self._extend(q, message, verb, now))
                 case Release():
                     message.end_lease()
                     message.state = "r"

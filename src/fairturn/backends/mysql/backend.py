@@ -37,7 +37,7 @@ from fairturn.backends.mysql.schedules import Schedules
 from fairturn.backends.mysql.schema import Schema, check_prefix, named
 from fairturn.backends.mysql.sends import send_many
 from fairturn.backends.steps import BEGIN, Op, Row, Rows
-from fairturn.backends.verbs import Applied, Extend, Lease, Verb
+from fairturn.backends.verbs import Applied, Lease, Verb
 from fairturn.core.kinds import Value
 from fairturn.core.rows import (
     ChannelRow,
@@ -176,9 +176,8 @@ class MysqlBackend(Groups, Schedules, Remembering, Schema):
     def apply_verb(
         self, queue: str, verb: Verb, leases: Sequence[Lease], strict: bool, now: int | None
     ) -> Op[Applied]:
-        # Sorted, so that two calls which share messages lock them in one order. The caller of
-        # extend wants the end of the last lease.
-        leases = leases if isinstance(verb, Extend) else sorted(leases)
+        # Sorted, so that two calls which share messages lock them in one order.
+        leases = sorted(leases)
         payload, options = verb_arguments(verb)
         call = self.call(verb.name, 3 + len(payload))
         wanted = given(**options, strict=int(strict), now=now)
@@ -191,7 +190,7 @@ class MysqlBackend(Groups, Schedules, Remembering, Schema):
             [(ids, *ends)] = yield call, (queue.encode(), some, *payload, wanted)
             lost += json.loads(ids)
             for end in ends:
-                until = until if end is None else end
+                until = max(until or 0, end or 0) or None
         return Applied(lost, until)
 
     def cancel(

@@ -173,9 +173,7 @@ def _log(
 def _extend(queue: Queue, verb: Extend, valid: Valid, counted: Tally, ended: Ended) -> Op[int]:
     extend = SQL.extend_exactly if verb.exact else SQL.extend
     rows: Rows = yield extend, (ids_of(valid), queue.now, verb.lease_us, queue.lease_us)
-    until: dict[int, int] = dict(rows)
-    *_, last = valid
-    return until[last]
+    return max(until for _, until in rows)
 
 
 def _release(queue: Queue, verb: Release, valid: Valid, counted: Tally, ended: Ended) -> Op[None]:
@@ -188,7 +186,7 @@ def _progress(queue: Queue, verb: Progress, valid: Valid, counted: Tally, ended:
     yield from tell_progress(queue, valid)
 
 
-# What each verb does to messages whose leases are valid; extend returns the end of the last one.
+# What each verb does to messages whose leases are valid; extend returns the latest new end.
 _APPLY: dict[type[Verb], Callable[[Queue, Any, Valid, Tally, Ended], Op[int | None]]] = {
     Ack: _ack,
     Complete: _complete,

@@ -186,12 +186,9 @@ BEGIN
           STRAIGHT_JOIN fairturn_message m FORCE INDEX (PRIMARY) ON m.id = j.id
           SET m.wake_at = GREATEST(IF(v_exact, 0, m.wake_at), v_now + COALESCE(v_lease, m.lease_us, v_default)),
               m.permit = IF(v_exact, 0, m.permit);
-        SELECT m.wake_at INTO v_until
-          FROM JSON_TABLE(p_leases, '$[*]' COLUMNS (n FOR ORDINALITY,
-                 id BIGINT PATH '$[0]', token BIGINT PATH '$[1]')) j
-          STRAIGHT_JOIN fairturn_message m FORCE INDEX (PRIMARY) ON m.id = j.id
-         WHERE m.lane = v_lane AND m.state = 'l' AND m.token = j.token
-         ORDER BY j.n DESC LIMIT 1;
+        SELECT MAX(m.wake_at) INTO v_until
+          FROM JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
+          STRAIGHT_JOIN fairturn_message m FORCE INDEX (PRIMARY) ON m.id = j.id;
       END;
       WHEN 'release' THEN
         UPDATE JSON_TABLE(CONCAT('[', v_ids, ']'), '$[*]' COLUMNS (id BIGINT PATH '$')) j
@@ -295,7 +292,7 @@ BEGIN
 END //
 
 -- Options: lease (seconds) or lease_us, by default the message's, else the queue's; exact = 1: the lease
--- may end earlier than before. The second column is the new end of the last lease that was extended.
+-- may end earlier than before. The second column is the latest of the new ends.
 CREATE PROCEDURE fairturn_extend(
   IN p_queue VARBINARY(1024), IN p_leases LONGTEXT CHARACTER SET ascii,
   IN p_options LONGTEXT CHARACTER SET utf8mb4

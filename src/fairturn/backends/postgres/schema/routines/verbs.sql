@@ -224,8 +224,8 @@ BEGIN
   RETURN fairturn.lost_of(p_queue, p_ids, v_done, p_strict);
 END $$;
 
--- Returns the lost ids, and the new lease_until of the last lease in the list that was extended. p_exact: the
--- lease may end earlier than before, and it leaves its permit, which would extend it again.
+-- Returns the lost ids, and the latest of the new ends. p_exact: the lease may end earlier than before, and it
+-- leaves its permit, which would extend it again.
 CREATE OR REPLACE FUNCTION fairturn.extend_rows(p_queue text, p_ids bigint[], p_tokens bigint[], p_lease bigint,
   p_exact boolean, p_strict boolean, p_now bigint, OUT lost bigint[], OUT lease_until bigint)
 LANGUAGE plpgsql
@@ -243,7 +243,7 @@ BEGIN
         permit_id = CASE WHEN NOT p_exact THEN m.permit_id END
       WHERE m.id = ANY (p_ids) AND fairturn.is_leased(m, q.lane, p_ids, p_tokens)
       RETURNING m.id, m.lease_until)
-  SELECT array_agg(id), (array_agg(l.lease_until ORDER BY array_position(p_ids, l.id) DESC))[1] INTO v_done, extend_rows.lease_until
+  SELECT array_agg(id), max(l.lease_until) INTO v_done, extend_rows.lease_until
     FROM longer l;
   IF p_exact AND v_done IS NOT NULL THEN
     PERFORM fairturn.wake(p_queue);
