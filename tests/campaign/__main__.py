@@ -1,6 +1,7 @@
 """``python -m tests.campaign``: faults on real processes, and a check of all that they did.
 
-CAMPAIGN_MINUTES (10), CAMPAIGN_BACKENDS ("sqlite postgresql mysql"), CAMPAIGN_SEED (drawn).
+CAMPAIGN_MINUTES (10), CAMPAIGN_BACKENDS ("sqlite postgresql mysql", also patroni and galera),
+CAMPAIGN_SEED (drawn).
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from pathlib import Path
 from tests.campaign import drain, history, report, world
 from tests.campaign.cast import Cast
 from tests.campaign.checks.checker import check
+from tests.campaign.cluster_sites import open_site
 from tests.campaign.faults.nemesis import Nemesis
-from tests.campaign.site import Site, private_mounts
+from tests.campaign.site import private_mounts
 from tests.server_process import MissingBinary
 
 STAY = ("watcher-1", "worker-1", "relay-1")
@@ -42,7 +44,7 @@ def campaign(kind: str, seconds: float, seed: int, mounts: bool, directory: Path
     """One campaign on one kind of database. True if the history has no violation."""
     writer = history.Writer(directory, "campaign")
     began = time.monotonic()
-    with Site(kind, mounts) as site, site.connect() as db:
+    with open_site(kind, mounts) as site, site.connect() as db:
         centre = f"sqlite:///{directory / 'centre.db'}"
         world.make(db, centre)
         cast = Cast(site, directory, seed)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.campaign.checks.checker import Verdict
 from tests.campaign.checks.deliveries import Story
+from tests.campaign.faults.blows import DATABASE
 
 if TYPE_CHECKING:
     from tests.campaign.cast import Cast
@@ -34,6 +35,7 @@ def show(
         f"{len(story.deliveries)} deliveries, {seconds:.0f} s in all"
     )
     print(table(verdict, nemesis.planned))
+    print(kills(nemesis.kills))
     print("second deliveries:", _counts(verdict.reasons))
     print("it happened:", _counts(verdict.sometimes))
     errors = Counter(op.error.split(":")[0] for op in story.ops if op.error)
@@ -67,6 +69,14 @@ def show(
             fault = fault_at(story, violation.at)
             print(f"VIOLATION: {violation.check}: {violation.text} (during: {fault})")
     print(f"{kind}: {len(verdict.violations)} violations", dict(shown) or "", flush=True)
+
+
+def kills(counts: Counter[str]) -> str:
+    """Two numbers to be summed over campaigns, and their parts."""
+    databases = counts[DATABASE]
+    processes = counts.total() - databases
+    parts = Counter({name: times for name, times in counts.items() if name != DATABASE})
+    return f"kill -9: {processes} processes ({_counts(parts)}); {databases} database servers"
 
 
 def _counts(counts: dict[str, int] | Counter[str]) -> str:

@@ -1,11 +1,12 @@
 """Where a campaign takes place: one private database, on a small disk of its own if mounts are
-allowed, with two proxies in front of it if it is a server."""
+allowed, with two proxies in front of it if it is a server. (Clusters: cluster_sites.py.)"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
+import random
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,16 +57,18 @@ def mount_disk(directory: Path, mib: int) -> bool:
 class Site:
     def __init__(self, kind: str, mounts: bool) -> None:
         self.kind = kind
+        self.family = kind  # the kind of a single server
         self._mounts = mounts
         self.disk: Disk | None = None
         self.server: Any = None
         self.proxies: list[Proxy] = []
         self.url = ""  # the direct way, for the nemesis and the drain
+        self.ways: list[str] = []  # those of the roles
 
     def urls(self) -> Iterator[str]:
         """The ways of the roles to the database, in turn."""
         while True:
-            yield from [proxy.url(self.url) for proxy in self.proxies] or [self.url]
+            yield from self.ways
 
     def __enter__(self) -> Site:
         self._stack = contextlib.ExitStack()
@@ -91,6 +94,7 @@ class Site:
             self.url = self.server.create_database("campaign")
             for _ in range(2):
                 self.proxies.append(stack.enter_context(Proxy(self.server.port)))
+        self.ways = [proxy.url(self.url) for proxy in self.proxies] or [self.url]
 
     def back(self) -> None:
         """The server answers again; it is started if the fault has ended it."""
@@ -98,6 +102,24 @@ class Site:
             self.server.kill9()
             self.server.start()
         wait_until(self.server.ready, f"{self.kind} answers again")
+
+    def create_database(self, name: str) -> str:
+        """A fresh database beside the campaign's; its URL."""
+        if self.server is not None:
+            return self.server.create_database(name)
+        beside = Path(self.url.removeprefix("sqlite:///")).with_name(f"{name}.db")
+        for path in beside.parent.glob(f"{beside.name}*"):
+            path.unlink()
+        return f"sqlite:///{beside}"
+
+    def session(self, dice: random.Random) -> Any:
+        """A new session of an administrator, past the proxies, with every statement a transaction
+        of its own. In a cluster: on the leader, or on one of the nodes."""
+        if self.family == "postgresql":
+            import psycopg
+
+            return psycopg.connect(self.url, autocommit=True, connect_timeout=5)
+        return self.server.connect("campaign")
 
     def connect(self) -> fairturn.Database:
         return fairturn.connect(self.url)

@@ -11,8 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
 from tests.campaign.cast import ROOT, Actor, Cast
 from tests.campaign.faults import migrating, sessions
@@ -21,12 +20,15 @@ from tests.campaign.world import LEASE
 from tests.faults.proxy import Hole, Proxy
 from tests.server_process import descendants
 
+DATABASE = "database server"  # among the kills
+
 
 @dataclass
 class Scene:
     site: Site
     cast: Cast
     dice: random.Random
+    kills: list[str] = field(default_factory=list)  # who was killed with kill -9
 
     def one_of(self, *prefixes: str) -> Actor:
         return self.dice.choice(self.cast.named(*prefixes))
@@ -40,6 +42,7 @@ def _kill(scene: Scene, *prefixes: str) -> None:
     actor = scene.one_of(*prefixes)
     with actor.busy:
         actor.kill()
+        scene.kills.append(actor.name.rpartition("-")[0])
         scene.last(0, 0.5)
         actor.start()
 
@@ -105,20 +108,21 @@ def _sqlite(scene: Scene) -> sqlite3.Connection:
 
 def kill_database(scene: Scene) -> None:
     scene.site.server.kill9()
+    scene.kills.append(DATABASE)
     scene.last(0, 1)
     scene.site.server.start()
 
 
 def freeze_database(scene: Scene) -> None:
     pids = descendants(scene.site.server.pid)
-    _signal(pids, signal.SIGSTOP)
+    signal_all(pids, signal.SIGSTOP)
     try:
         scene.last(1, 5)
     finally:
-        _signal(pids, signal.SIGCONT)
+        signal_all(pids, signal.SIGCONT)
 
 
-def _signal(pids: list[int], number: signal.Signals) -> None:
+def signal_all(pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
@@ -126,7 +130,7 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
 
 def terminate_sessions(scene: Scene) -> None:
     """Some sessions, again and again, whatever they do."""
-    with sessions.Administrator(scene.site) as administrator:
+    with sessions.Administrator(scene.site, scene.dice) as administrator:
         for _ in range(scene.dice.randint(3, 10)):
             administrator.terminate(scene.dice)
             scene.last(0.05, 0.3)
@@ -134,7 +138,7 @@ def terminate_sessions(scene: Scene) -> None:
 
 def exhaust_connections(scene: Scene) -> None:
     """The connections are cut, and the server gives most of them no new one."""
-    with sessions.Hog(scene.site) as hog:
+    with sessions.Hog(scene.site, scene.dice) as hog:
         for _ in range(scene.dice.randint(5, 20)):
             for proxy in scene.site.proxies:
                 proxy.cut()
@@ -235,12 +239,7 @@ def kill_migrating_database(scene: Scene) -> None:
 def _migrate(scene: Scene, strike: Callable[[], None]) -> None:
     """Another installation, in a database beside, killed on its way several times; then it is
     completed, and has to work."""
-    if scene.site.server is not None:
-        url = scene.site.server.create_database("beside")
-    else:
-        url = scene.site.url.replace("campaign.db", "beside.db")
-        for path in Path(url.removeprefix("sqlite:///")).parent.glob("beside.db*"):
-            path.unlink()
+    url = scene.site.create_database("beside")
     for _ in range(scene.dice.randint(1, 3)):
         words = [sys.executable, "-m", "tests.campaign.faults.migrating", url]
         process = subprocess.Popen(words, cwd=ROOT, stderr=subprocess.DEVNULL)
@@ -250,6 +249,7 @@ def _migrate(scene: Scene, strike: Callable[[], None]) -> None:
         finally:
             process.kill()
             process.wait()
+            scene.kills.append("migration")
     migrating.works(url)
 
 

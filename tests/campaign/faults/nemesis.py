@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tests.campaign.cast import Cast
-from tests.campaign.faults import blows
+from tests.campaign.faults import blows, failovers
 from tests.campaign.history import Writer
 from tests.campaign.site import Site
 
@@ -21,7 +21,7 @@ from tests.campaign.site import Site
 class Fault:
     name: str
     do: Callable[[blows.Scene], None]
-    kinds: tuple[str, ...] = ("sqlite", "postgresql", "mysql")
+    kinds: tuple[str, ...] = ("sqlite", "postgresql", "mysql", "patroni", "galera")
     needs: Callable[[blows.Scene], str | None] = lambda _: None  # why it cannot be had
 
 
@@ -29,7 +29,8 @@ def _disk(scene: blows.Scene) -> str | None:
     return None if scene.site.disk else "mounts are not allowed here"
 
 
-SERVERS = ("postgresql", "mysql")
+SINGLE = ("postgresql", "mysql")
+SERVERS = (*SINGLE, "patroni", "galera")
 FAULTS = [
     Fault("kill consumer", blows.kill_consumer),
     Fault("kill producer", blows.kill_producer),
@@ -41,8 +42,8 @@ FAULTS = [
     Fault("freeze worker", blows.freeze_worker),
     Fault("freeze SQS server", blows.freeze_server),
     Fault("write lock held", blows.hold_write_lock, ("sqlite",)),
-    Fault("kill database", blows.kill_database, SERVERS),
-    Fault("freeze database", blows.freeze_database, SERVERS),
+    Fault("kill database", blows.kill_database, SINGLE),
+    Fault("freeze database", blows.freeze_database, SINGLE),
     Fault("terminate sessions", blows.terminate_sessions, SERVERS),
     Fault("exhaust connections", blows.exhaust_connections, SERVERS),
     Fault("cut connections", blows.cut, SERVERS),
@@ -51,11 +52,18 @@ FAULTS = [
     Fault("stall the network", blows.stall, SERVERS),
     Fault("lose packets", blows.lose, SERVERS),
     Fault("slow network", blows.slow, SERVERS),
-    Fault("full disk", blows.fill_disk, needs=_disk),
+    Fault("full disk", blows.fill_disk, ("sqlite", *SINGLE), needs=_disk),
     # SQLite has no clock of its own: the client's clock is the database's.
     Fault("clock of a client", blows.move_clock, SERVERS, needs=lambda s: s.cast.clocks.missing),
     Fault("kill migration", blows.kill_migration),
-    Fault("kill migrating database", blows.kill_migrating_database, SERVERS),
+    Fault("kill migrating database", blows.kill_migrating_database, SINGLE),
+    Fault("switch over database", failovers.switch_over, ("patroni",)),
+    Fault("kill leading database", failovers.kill_leader, ("patroni",)),
+    Fault("kill PostgreSQL of database", failovers.kill_leading_postgres, ("patroni",)),
+    Fault("kill standby database", failovers.kill_standby, ("patroni",)),
+    Fault("freeze leading database", failovers.freeze_leader, ("patroni",)),
+    Fault("kill node of database", failovers.kill_node, ("galera",)),
+    Fault("freeze node of database", failovers.freeze_node, ("galera",)),
 ]
 
 
@@ -85,6 +93,11 @@ class Nemesis:
     def planned(self) -> list[str]:
         return [fault.name for fault in self._faults]
 
+    @property
+    def kills(self) -> Counter[str]:
+        """Who was killed with kill -9, and how often."""
+        return Counter(self._scene.kills)
+
     def _do(self, fault: Fault, scene: blows.Scene) -> None:
         op = self._history.begin("fault", fault=fault.name)
         fault.do(scene)
@@ -99,7 +112,7 @@ class Nemesis:
             return
         # Dice of its own: two threads must not take turns at one in an order that nobody knows.
         dice = random.Random(self._dice.random())
-        scene = blows.Scene(self._scene.site, self._scene.cast, dice)
+        scene = blows.Scene(self._scene.site, self._scene.cast, dice, self._scene.kills)
         with ThreadPoolExecutor(1) as pool:
             done = pool.submit(self._do, fault, scene)
             yield

@@ -12,9 +12,9 @@ from tests.campaign.site import Site
 class Administrator:
     """A session of its own, directly on the server."""
 
-    def __init__(self, site: Site) -> None:
-        self._postgres = site.kind == "postgresql"
-        self._connection = open_session(site)
+    def __init__(self, site: Site, dice: random.Random) -> None:
+        self._postgres = site.family == "postgresql"
+        self._connection = site.session(dice)
 
     def _ask(self, statement: str) -> list[Any]:
         cursor = self._connection.cursor()
@@ -49,26 +49,19 @@ class Administrator:
         self._connection.close()
 
 
-def open_session(site: Site) -> Any:
-    if site.kind == "postgresql":
-        import psycopg
-
-        return psycopg.connect(site.server.url("campaign"), autocommit=True, connect_timeout=5)
-    return site.server.connect("campaign")
-
-
 class Hog:
-    """Takes all sessions that the server has left."""
+    """Takes all sessions that the server has left (of a cluster: the leader, or one node)."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, dice: random.Random) -> None:
         self._site = site
+        self._seed = dice.random()  # the same node again and again
         self._mine: list[Any] = []
 
     def more(self) -> None:
         """Until the server refuses."""
         with contextlib.suppress(Exception):
             while True:
-                self._mine.append(open_session(self._site))
+                self._mine.append(self._site.session(random.Random(self._seed)))
 
     def __enter__(self) -> Hog:
         self.more()
