@@ -55,9 +55,19 @@ class PatroniSite(Site):
         file = node.directory / "data" / "postmaster.pid"
         return descendants(int(file.read_text().split()[0]))
 
+    def serves_again(self, node: Node, killed: int) -> bool:
+        """Another postmaster than the killed one runs, and Patroni is content with it."""
+        with contextlib.suppress(OSError, IndexError, ValueError):  # it is just being written
+            return self.postgres_pids(node)[0] != killed and node.ready()
+        return False
+
     def back(self) -> None:
         """All nodes are there, and a standby is synchronous again."""
-        wait_until(self.cluster.whole, "the cluster is whole again", WHOLE_SECONDS)
+        try:
+            wait_until(self.cluster.whole, "the cluster is whole again", WHOLE_SECONDS)
+        except RuntimeError:
+            print(self.cluster.logs())
+            raise
 
 
 class GaleraSite(Site):

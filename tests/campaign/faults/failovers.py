@@ -44,9 +44,12 @@ def kill_leader(scene: Scene) -> None:
 def kill_leading_postgres(scene: Scene) -> None:
     """Its PostgreSQL only: its Patroni starts it again, or another node takes over."""
     site = _patroni(scene)
-    signal_all(site.postgres_pids(_leader(site)), signal.SIGKILL)
+    node = _leader(site)
+    killed = site.postgres_pids(node)
+    signal_all(killed, signal.SIGKILL)
     scene.kills.append(DATABASE)
-    _leader(site)
+    # Until then Patroni says that all is well.
+    wait_until(lambda: site.serves_again(node, killed[0]), "PostgreSQL is started again", 120)
     site.back()
 
 
