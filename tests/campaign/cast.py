@@ -165,6 +165,16 @@ class Cast:
     def named(self, *prefixes: str) -> list[Actor]:
         return [actor for name, actor in self.actors.items() if name.startswith(prefixes)]
 
+    def history_sizes(self) -> dict[str, int]:
+        """Of the histories of the roles that run now."""
+        sizes: dict[str, int] = {}
+        for actor in self.actors.values():
+            if actor.process is not None and not actor.name.startswith(PROGRAMS):
+                path = self.directory / f"{actor.name}.{actor.process.pid}.history"
+                if path.exists():
+                    sizes[path.stem] = path.stat().st_size
+        return sizes
+
     def revive(self) -> None:
         """Start again whoever is gone without being killed by us, and remember that. A server that
         cannot reach its database at its start ends, as its documentation says."""

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from tests.campaign.checks import coordination, messages
 from tests.campaign.checks.deliveries import Story
 from tests.campaign.checks.messages import Violation
+from tests.campaign.checks.set_back import SetBack
 from tests.campaign.history import Op
 
-CHECKS = [
-    *(messages.lost, messages.unexpected, messages.two_leases, messages.stale_verbs),
+ALWAYS = [  # also before the end
+    *(messages.unexpected, messages.two_leases, messages.stale_verbs),
     *(messages.finished_once, messages.one_message_per_value, messages.unexplained),
-    *(messages.limits, messages.order, messages.keys),
-    *coordination.CHECKS,
+    *(messages.limits, messages.order, messages.keys, coordination.raw_errors),
 ]
+CHECKS = [messages.lost, *ALWAYS, *coordination.CHECKS]
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,17 @@ class Verdict:
 
 
 def check(ops: list[Op]) -> Verdict:
-    story = Story(ops)
+    back = SetBack.of(ops)
+    story = Story(ops if back is None else back.after())
     violations = [found for one in CHECKS for found in one(story)]
-    return Verdict(story, violations, messages.explain(story)[0], sometimes(story))
+    happened = sometimes(story)
+    if back is not None:
+        first = Story(back.before())
+        violations += [found for one in ALWAYS for found in one(first)]
+        violations += back.old_leases()
+        happened |= back.counts()
+    reasons = messages.explain(story)[0]
+    return Verdict(story, list(dict.fromkeys(violations)), reasons, happened)
 
 
 def sometimes(story: Story) -> dict[str, int]:

@@ -87,7 +87,7 @@ class Story:
                 yield Verb("ack", lease, op.about["queue"], op, op.outcome, True)
             if op.kind != "verb":
                 continue
-            lost = {tuple(lease) for lease in op.result.get("lost", [])}
+            lost = {tuple(lease[:2]) for lease in op.result.get("lost", [])}
             queue, verb = op.about["queue"], op.about["verb"]
             # A killed message with a dead-letter queue goes on there.
             dies = verb == "kill" and self.rules(queue).dead_letter is not None

@@ -9,10 +9,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from tests.campaign.cast import Cast
-from tests.campaign.faults import blows, failovers
+from tests.campaign.checks.set_back import BACKUP, RESTORE
+from tests.campaign.faults import backups, blows, failovers
 from tests.campaign.history import Writer
 from tests.campaign.site import Site
 
@@ -76,6 +77,8 @@ class Nemesis:
         self._dice = random.Random(f"nemesis {seed}")
         self._scene = blows.Scene(site, cast, self._dice)
         self._history = history
+        self._backups = backups.Backups(site, cast)
+        self._restores = bool(os.environ.get("CAMPAIGN_RESTORE")) and site.kind in backups.KINDS
         self.times: Counter[str] = Counter()
         self.left_out: dict[str, str] = {}
         self._faults: list[Fault] = []
@@ -104,6 +107,15 @@ class Nemesis:
         self._history.end(op, "ok")
         self.times[fault.name] += 1
 
+    def _back_up(self) -> None:
+        op = self._history.begin("fault", fault=BACKUP)
+        self._backups.take()
+        self._history.end(op, "ok")
+
+    def _put_back(self) -> None:
+        op = self._history.begin("fault", fault=RESTORE)
+        self._history.end(op, "ok", **asdict(self._backups.put_back()))
+
     @contextlib.contextmanager
     def _meanwhile(self, fault: Fault | None) -> Iterator[None]:
         """Do this one in a thread, at the same time."""
@@ -123,7 +135,13 @@ class Nemesis:
         many kinds as possible."""
         end = time.monotonic() + seconds
         deck: list[Fault] = []
+        # One backup after a third of the time, put back after two thirds.
+        plan = [(end - seconds / 3, self._put_back), (end - seconds * 2 / 3, self._back_up)]
         while time.monotonic() < end:
+            if self._restores and plan and time.monotonic() > plan[-1][0]:
+                plan.pop()[1]()
+                self._scene.cast.revive()
+                continue
             if not deck:
                 deck = self._dice.sample(self._faults, len(self._faults))
                 deck.sort(key=lambda fault: fault.name == "a thief")  # it comes first

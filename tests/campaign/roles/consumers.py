@@ -27,7 +27,7 @@ WAYS = {
 
 
 def leases(messages: Any) -> list[list[int]]:
-    return [[message.id, message.deliveries] for message in messages]
+    return [[message.id, message.deliveries, message.token] for message in messages]
 
 
 def seen(messages: Any) -> list[dict[str, Any]]:
@@ -36,6 +36,7 @@ def seen(messages: Any) -> list[dict[str, Any]]:
         {
             "id": message.id,
             "number": message.deliveries,
+            "token": message.token,
             "value": value_of(message),
             "channel": message.channel,
             "key": message.key,

@@ -82,7 +82,7 @@ class SqsClient:
     async def _settle(self, message: dict[str, Any], chance: float) -> None:
         verb = "ack" if chance < 0.9 else "release"
         one = seen(message)
-        lease = [one["id"], one["number"]]
+        lease = [one["id"], one["number"], one["token"]]
         op = self._stage.history.begin("verb", verb=verb, leases=[lease], queue=QUEUE)
         handle = {"ReceiptHandle": message["ReceiptHandle"]}
         if verb == "ack":
@@ -101,6 +101,7 @@ def seen(message: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": receipt_handles.id_of(message["MessageId"]),
         "number": int(message["Attributes"]["ApproximateReceiveCount"]),
+        "token": message["ReceiptHandle"],
         "value": json.loads(message["Body"])["v"],
         "channel": "",
     }

@@ -6,12 +6,14 @@ import fairturn
 from tests.campaign import history
 from tests.campaign.roles.role import Stage
 
+LOST = "cursor lost"
+
 
 def last_cursor(stage: Stage) -> str:
     """Where an earlier process of this name stopped; the beginning if there was none."""
     files = stage.directory.glob(f"{stage.spec.name}.*.history")
     mine = {path.stem for path in files}
-    notes = [op for op in history.read(stage.directory, mine) if op.kind == "event"]
+    notes = [op for op in history.read(stage.directory, mine) if op.kind in ("event", LOST)]
     return notes[-1].about["cursor"] if notes else ""
 
 
@@ -22,10 +24,15 @@ class Watcher:
 
     def step(self) -> None:
         with self._stage.history.call("events", after=self._cursor):
-            for event in self._stage.db.events("watched", after=self._cursor, timeout=0.5):
-                self._note(event)
-                if self._stage.stopped():
-                    break
+            try:
+                for event in self._stage.db.events("watched", after=self._cursor, timeout=0.5):
+                    self._note(event)
+                    if self._stage.stopped():
+                        break
+            except fairturn.CursorLost:
+                # As the error says: read again from the beginning.
+                self._cursor = ""
+                self._stage.history.note(LOST, cursor=self._cursor)
 
     def _note(self, event: fairturn.Event) -> None:
         # Noted before anything else: this line is also the position.
