@@ -1,7 +1,7 @@
 """``python -m tests.campaign``: faults on real processes, and a check of all that they did.
 
 CAMPAIGN_MINUTES (10), CAMPAIGN_BACKENDS ("sqlite postgresql mysql", also patroni and galera),
-CAMPAIGN_SEED (drawn).
+CAMPAIGN_SEED (drawn), CAMPAIGN_RESTORE (1: a backup is taken and put back, not on clusters).
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ ROLES = [
 ]
 
 
-def raise_cast(cast: Cast) -> None:
+def raise_cast(cast: Cast, restores: bool) -> None:
     for role in ROLES:
         cast.add_role(role, f"{role}-1")
     cast.add_role("consumer", "consumer-2")
+    if restores:
+        cast.add_role("hoarder", "hoarder-1")
     cast.add_worker("worker-1")
     cast.add_relay("relay-1")
     cast.add_role("sqs", "sqs-1", port=cast.add_server("server-1"))
@@ -49,9 +51,9 @@ def campaign(kind: str, seconds: float, seed: int, mounts: bool, directory: Path
         world.make(db, centre)
         cast = Cast(site, directory, seed)
         with cast.running():
-            raise_cast(cast)
-            cast.wait_ready()
             nemesis = Nemesis(site, cast, writer, seed)
+            raise_cast(cast, nemesis.restores)
+            cast.wait_ready()
             nemesis.run(seconds)
             # Watcher, worker and relay stay: they have to see the end of everything.
             hung = cast.stop([a for name, a in cast.actors.items() if name not in STAY])

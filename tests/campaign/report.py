@@ -29,7 +29,7 @@ def show(
     left: dict[str, int],
     seconds: float,
 ) -> None:
-    story = verdict.story
+    story = verdict.whole
     print(
         f"{kind}, seed {seed}: {len(story.ops)} calls, {len(story.ids)} values delivered, "
         f"{len(story.deliveries)} deliveries, {seconds:.0f} s in all"
@@ -96,7 +96,7 @@ def fault_at(story: Story, at: float) -> str:
 def table(verdict: Verdict, planned: Sequence[str]) -> str:
     """A line for each fault: how often, what was lost, repeated and held up from its beginning to
     that of the next one."""
-    story = verdict.story
+    story = verdict.whole
     faults = _faults(story)
     times = Counter(name for _, name in faults)
     begins = [begin for begin, _ in faults]

@@ -22,6 +22,7 @@ CHECKS = [messages.lost, *ALWAYS, *coordination.CHECKS]
 @dataclass(frozen=True)
 class Verdict:
     story: Story
+    whole: Story  # with what a restore has taken away
     violations: list[Violation]
     reasons: Counter[str]  # of second deliveries
     sometimes: dict[str, int]  # rare events that a good campaign has reached
@@ -38,7 +39,8 @@ def check(ops: list[Op]) -> Verdict:
         violations += back.old_leases()
         happened |= back.counts()
     reasons = messages.explain(story)[0]
-    return Verdict(story, list(dict.fromkeys(violations)), reasons, happened)
+    whole = story if back is None else Story(ops)
+    return Verdict(story, whole, list(dict.fromkeys(violations)), reasons, happened)
 
 
 def sometimes(story: Story) -> dict[str, int]:

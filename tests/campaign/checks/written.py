@@ -46,16 +46,17 @@ class Book:
 
     def receive(self, *found: tuple[str, int, int], outcome: Outcome = "ok", **more: Any) -> Op:
         """(value, id, number) of each message."""
-        channel, key = more.pop("channel", ""), more.pop("key", None)
+        rest = {"channel": more.pop("channel", ""), "key": more.pop("key", None)}
+        rest["token"] = more.pop("token", "")
         deliveries = [
-            {"value": value, "id": id, "number": number, "channel": channel, "key": key}
-            for value, id, number in found
+            {"value": value, "id": id, "number": number, **rest} for value, id, number in found
         ]
         about = {"queue": "plain", "lease": LEASE, "n": 10, **more}
         return self.add("receive", outcome, result={"deliveries": deliveries}, **about)
 
     def verb(self, verb: str, id: int, number: int, outcome: Outcome = "ok", **more: Any) -> Op:
-        about = {"queue": "plain", "leases": [[id, number]], "verb": verb, **more}
+        lease = [id, number, more.pop("token", "")]
+        about = {"queue": "plain", "leases": [lease], "verb": verb, **more}
         return self.add("verb", outcome, **about)
 
     def life(self, value: str, id: int, **more: Any) -> None:

@@ -78,7 +78,7 @@ class Nemesis:
         self._scene = blows.Scene(site, cast, self._dice)
         self._history = history
         self._backups = backups.Backups(site, cast)
-        self._restores = bool(os.environ.get("CAMPAIGN_RESTORE")) and site.kind in backups.KINDS
+        self.restores = bool(os.environ.get("CAMPAIGN_RESTORE")) and site.kind in backups.KINDS
         self.times: Counter[str] = Counter()
         self.left_out: dict[str, str] = {}
         self._faults: list[Fault] = []
@@ -138,7 +138,7 @@ class Nemesis:
         # One backup after a third of the time, put back after two thirds.
         plan = [(end - seconds / 3, self._put_back), (end - seconds * 2 / 3, self._back_up)]
         while time.monotonic() < end:
-            if self._restores and plan and time.monotonic() > plan[-1][0]:
+            if self.restores and plan and time.monotonic() > plan[-1][0]:
                 plan.pop()[1]()
                 self._scene.cast.revive()
                 continue

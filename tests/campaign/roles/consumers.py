@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections import defaultdict, deque
 from typing import Any
 
 import fairturn
@@ -24,6 +25,7 @@ WAYS = {
     "kill": 1,
     "late": 2,  # works longer than its lease, then acks
 }
+HOARD = 300  # messages of each queue
 
 
 def leases(messages: Any) -> list[list[int]]:
@@ -181,10 +183,35 @@ class Consumer:
                 call.ok(lost=leases(self._stage.db.queue(queue).ack(carried).lost))
 
 
+class Hoarder(Consumer):
+    """Forgets nothing: again and again it acks what it had long ago, and finished or lost."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage)
+        self._had: dict[str, deque[Any]] = defaultdict(lambda: deque(maxlen=HOARD))
+
+    def step(self) -> None:
+        super().step()
+        queue = self._stage.dice.choice(CONSUMED)
+        if queue == "sqs":
+            return  # there an old receipt is good
+        old = self._stage.dice.sample(self._had[queue], min(5, len(self._had[queue])))
+        if old:
+            with self._stage.history.call(
+                "verb", verb="ack", leases=leases(old), queue=queue
+            ) as call:
+                call.ok(lost=leases(self._stage.db.queue(queue).ack(old).lost))
+
+    def receive(self, queue: str, n: int, wait: float) -> Any:
+        found = super().receive(queue, n, wait)
+        self._had[queue].extend(found)
+        return found
+
+
 def verb_of(history: Writer, queue: str, message: Any, verb: str, act: Any, **more: Any) -> None:
     about = {"verb": verb, "leases": leases([message]), "queue": queue, **more}
     with history.call("verb", **about):
         act()
 
 
-ROLES = {"consumer": Consumer}
+ROLES = {"consumer": Consumer, "hoarder": Hoarder}

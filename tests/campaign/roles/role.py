@@ -22,6 +22,7 @@ MODULES = {
     "transactional": "producers",
     "ordered": "producers",
     "consumer": "consumers",
+    "hoarder": "consumers",
     "async": "async_consumer",
     "groups": "coordination",
     "asker": "coordination",
