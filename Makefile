@@ -62,8 +62,11 @@ matrix: $(DEV) servers   ## the conformance suite and the plans on PostgreSQL 14
 failovers: $(DEV) servers ## a Patroni cluster changes its leader 20 times, twice: FAIRTURN_FAILOVERS=20
 	FAIRTURN_FAILOVERS=$${FAIRTURN_FAILOVERS:-20} $(BIN)/python -m pytest tests/clusters/test_patroni.py -s
 
-campaign: $(DEV) servers ## faults of every kind on real processes: CAMPAIGN_MINUTES=10 CAMPAIGN_SEED=… CAMPAIGN_BACKENDS="sqlite …"
+# CAMPAIGN_BACKENDS: any of sqlite postgresql mysql (all three without it), patroni, galera.
+# CAMPAIGN_RESTORE=1: a backup is taken and put back under the clients (not on clusters).
+campaign: $(DEV) servers ## faults of every kind on real processes: CAMPAIGN_MINUTES=10 CAMPAIGN_SEED=… CAMPAIGN_BACKENDS="patroni …"
 	@CAMPAIGN_MINUTES="$(CAMPAIGN_MINUTES)" CAMPAIGN_SEED="$(CAMPAIGN_SEED)" CAMPAIGN_BACKENDS="$(CAMPAIGN_BACKENDS)" \
+		CAMPAIGN_RESTORE="$(CAMPAIGN_RESTORE)" \
 		$(BIN)/python -m tests.campaign
 
 fuzz: $(DEV) servers     ## the SQS server's wire, ten minutes: FAIRTURN_FUZZ=600 seconds

@@ -20,7 +20,7 @@ from tests.campaign import drain, history, report, world
 from tests.campaign.cast import Cast
 from tests.campaign.checks.checker import check
 from tests.campaign.cluster_sites import open_site
-from tests.campaign.faults.nemesis import Nemesis
+from tests.campaign.faults.nemesis import RESTORE_WANTED, Nemesis
 from tests.campaign.site import private_mounts
 from tests.server_process import MissingBinary
 
@@ -94,7 +94,7 @@ def main() -> int:
             print(f"The history is in {directory}")
             print(
                 f"To repeat: make campaign CAMPAIGN_SEED={seed} CAMPAIGN_MINUTES={minutes:g} "
-                f'CAMPAIGN_BACKENDS="{kind}"',
+                f'CAMPAIGN_BACKENDS="{kind}" CAMPAIGN_RESTORE={os.environ.get(RESTORE_WANTED, "")}',
                 flush=True,
             )
     return 0 if good else 1

@@ -11,11 +11,17 @@ from pathlib import Path
 import pytest
 
 from tests.campaign.cast import ROOT, die_with_parent
+from tests.clusters.galera import provider
 from tests.server_process import find_binary
 
 pytestmark = [pytest.mark.deep, pytest.mark.programs, pytest.mark.timeout(600)]
-MINUTES = "0.5"  # and the drain: less than a minute each
-PROGRAMS = {"postgresql": ("initdb", "postgresql"), "mysql": ("mariadbd", "mariadb-server")}
+MINUTES = "0.5"  # and the drain: less than a minute each, with a cluster less than two
+PROGRAMS = {
+    "postgresql": ("initdb", "postgresql"),
+    "mysql": ("mariadbd", "mariadb-server"),
+    "patroni": ("patroni", "patroni"),
+    "galera": ("mariadbd", "mariadb-server"),
+}
 
 
 def run(
@@ -25,6 +31,8 @@ def run(
     with it when it is killed."""
     if kind in PROGRAMS:
         find_binary(*PROGRAMS[kind])
+    if kind == "galera":
+        provider()
     environment = {
         **os.environ,
         "CAMPAIGN_MINUTES": minutes,
@@ -46,9 +54,14 @@ def run(
     return done
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mysql"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mysql", "patroni", "galera"])
 def test_nothing_is_lost_or_doubled_whatever_happens(kind: str, rng: random.Random) -> None:
     assert run(kind, MINUTES, rng).returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mysql"])
+def test_a_restored_backup_takes_only_what_came_after_it(kind: str, rng: random.Random) -> None:
+    assert run(kind, MINUTES, rng, CAMPAIGN_RESTORE="1").returncode == 0
 
 
 def test_a_message_that_a_thief_takes_is_found(rng: random.Random, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ def _disk(scene: blows.Scene) -> str | None:
     return None if scene.site.disk else "mounts are not allowed here"
 
 
+RESTORE_WANTED = "CAMPAIGN_RESTORE"
 SINGLE = ("postgresql", "mysql")
 SERVERS = (*SINGLE, "patroni", "galera")
 FAULTS = [
@@ -78,7 +79,7 @@ class Nemesis:
         self._scene = blows.Scene(site, cast, self._dice)
         self._history = history
         self._backups = backups.Backups(site, cast)
-        self.restores = bool(os.environ.get("CAMPAIGN_RESTORE")) and site.kind in backups.KINDS
+        self.restores = bool(os.environ.get(RESTORE_WANTED)) and site.kind in backups.KINDS
         self.times: Counter[str] = Counter()
         self.left_out: dict[str, str] = {}
         self._faults: list[Fault] = []
