@@ -39,8 +39,12 @@ class SetBack:
         if RESTORE not in faults or not faults[RESTORE].ok:
             return None
         backup, result = faults[BACKUP], faults[RESTORE].result
-        assert backup.ended_at is not None
-        times = (backup.asked_at, backup.ended_at, result["closed_at"], result["opened_at"])
+        times = (
+            backup.asked_at,
+            backup.result["taken_at"],
+            result["closed_at"],
+            result["opened_at"],
+        )
         return SetBack(ops, *times, dict(result["messages"]))
 
     # --- the first story --------------------------------------------------------------------------
@@ -96,7 +100,16 @@ class SetBack:
         if id in self.there:
             return self.there[id] >= delivery["number"]
         # It was finished before that moment, or the message was sent after it, and is gone.
+        if id not in self._ended:
+            return False
         return self._sent_surely(value) or (id not in self._later and value not in self._later)
+
+    @cached_property
+    def _ended(self) -> set[Any]:
+        """The ids that may have been finished when the backup was taken."""
+        asked = [op for op in self.ops if op.asked_at < self.taken and op.maybe]
+        by_verbs = {lease[0] for op in asked if op.kind == "verb" for lease in op.about["leases"]}
+        return by_verbs | {op.about["id"] for op in asked if op.kind == "task"}
 
     def _task(self, op: Op) -> Iterator[Op]:
         """The history does not know when its worker received it."""

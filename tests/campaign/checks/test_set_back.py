@@ -19,7 +19,7 @@ def book() -> Book:
 
 def restore(book: Book, *there: tuple[int, int]) -> None:
     """``there``: the messages of the backup, with their delivery numbers."""
-    book.add("fault", fault=BACKUP, at=TAKEN, took=1)
+    book.add("fault", fault=BACKUP, at=TAKEN, took=1, result={"taken_at": TAKEN + 1})
     times = {"closed_at": AWAY, "opened_at": BACK}
     result = {**times, "messages": [list(one) for one in there]}
     book.add("fault", fault=RESTORE, at=AWAY - 1, took=BACK - AWAY + 2, result=result)

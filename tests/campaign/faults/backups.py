@@ -37,8 +37,9 @@ class Backups:
         self._cast = cast
         self._file = cast.directory / "backup"
 
-    def take(self) -> None:
-        {"sqlite": self._copy, "postgresql": self._pg_dump, "mysql": self._mariadb_dump}[
+    def take(self) -> float:
+        """Return a time soon after the moment of which the backup is."""
+        return {"sqlite": self._copy, "postgresql": self._pg_dump, "mysql": self._mariadb_dump}[
             self._site.kind
         ]()
 
@@ -76,12 +77,13 @@ class Backups:
     def _path(self) -> str:
         return self._site.url.removeprefix("sqlite:///")
 
-    def _copy(self) -> None:
+    def _copy(self) -> float:
         with (
             contextlib.closing(sqlite3.connect(self._path(), timeout=30)) as source,
             contextlib.closing(sqlite3.connect(self._file)) as target,
         ):
             source.backup(target)
+        return time.monotonic()
 
     def _write_over(self) -> Restored:
         """The first page locks the file; all others wait for that lock, and the last page commits.
@@ -104,15 +106,24 @@ class Backups:
         return Restored(times[0], times[-1], messages)
 
     # --- servers ---------------------------------------------------------------------------------
-    def _pg_dump(self) -> None:
-        run("pg_dump", "postgresql-client", "-f", str(self._file), self._site.url)
+    def _pg_dump(self) -> float:
+        import psycopg
+
+        with psycopg.connect(self._site.url) as session:
+            session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            [snapshot] = session.execute("SELECT pg_export_snapshot()").fetchone() or ()
+            taken_at = time.monotonic()
+            words = ["--snapshot", snapshot, "-f", str(self._file), self._site.url]
+            run("pg_dump", "postgresql-client", *words)
+        return taken_at
 
     def _login(self) -> list[str]:
         return ["-uroot", "-h127.0.0.1", f"-P{self._site.server.port}"]
 
-    def _mariadb_dump(self) -> None:
+    def _mariadb_dump(self) -> float:
         words = [*self._login(), "--routines", "--single-transaction", "campaign"]
         self._file.write_bytes(run("mariadb-dump", "mariadb-client", *words))
+        return time.monotonic()
 
     def _load(self) -> None:
         if self._site.kind == "postgresql":

@@ -110,8 +110,7 @@ class Nemesis:
 
     def _back_up(self) -> None:
         op = self._history.begin("fault", fault=BACKUP)
-        self._backups.take()
-        self._history.end(op, "ok")
+        self._history.end(op, "ok", taken_at=self._backups.take())
 
     def _put_back(self) -> None:
         op = self._history.begin("fault", fault=RESTORE)
