@@ -59,7 +59,9 @@ def test_nothing_is_lost_or_doubled_whatever_happens(kind: str, rng: random.Rand
     assert run(kind, MINUTES, rng).returncode == 0
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mysql"])
+# Not MariaDB yet: the moment of its dump is not known, so that the checker can misjudge a call that
+# was made during the dump.
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_restored_backup_takes_only_what_came_after_it(kind: str, rng: random.Random) -> None:
     assert run(kind, MINUTES, rng, CAMPAIGN_RESTORE="1").returncode == 0
 
